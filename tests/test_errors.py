@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from windrow.errors import LONGEST_LINE, IncompatibleTableError, first_line
+from windrow.errors import MAX_LINE, IncompatibleTableError, first_line
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from windrow.errors import LONGEST_LINE, IncompatibleTableError, first_line
             "Generic error\n   \x1b[31m\u21b3\x1b[0m Unable to open\n   \x1b[31m\u21b3\x1b[0m No space\n",
             "Generic error: Unable to open: No space",
         ),
-        ("x" * 1_000, "x" * LONGEST_LINE + "..."),
+        ("x" * 1_000, "x" * MAX_LINE + "..."),
     ],
 )
 def test_first_line(said: str, line: str) -> None:

@@ -13,7 +13,7 @@ from benchmarks.scale.sampled import sampled
 from benchmarks.scale.telling import say
 from windrow.verify import verify
 
-MOST_VERIFIED = 6_000_000  # messages that `verify` checks in a minute or two
+MAX_VERIFIED = 6_000_000  # messages that `verify` checks in a minute or two
 
 
 class NotAsItShouldBe(RuntimeError):
@@ -41,8 +41,8 @@ def require_sample(
 
 def require_verified(depot: Path, ledger: Path, messages: int) -> None:
     """Require that `verify` finds no difference, where it does not take long."""
-    if messages > MOST_VERIFIED:
-        say(f"verify: not run, {messages:,} messages are more than {MOST_VERIFIED:,}")
+    if messages > MAX_VERIFIED:
+        say(f"verify: not run, {messages:,} messages are more than {MAX_VERIFIED:,}")
         return
     report = verify(str(depot), str(ledger))
     say(f"verify: {len(report.differences)} differences, {len(report.findings)} findings")

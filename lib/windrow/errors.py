@@ -55,7 +55,7 @@ from typing import ClassVar
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 CAUSE = "\u21b3 "
-LONGEST_LINE = 400
+MAX_LINE = 400
 REPORT = "Please report this. `windrow verify` says whether the ledger is sound."
 
 
@@ -314,4 +314,4 @@ def first_line(error: BaseException) -> str:
     causes = [line.removeprefix(CAUSE) for line in messages[1:] if line.startswith(CAUSE)]
     whole = ": ".join([first, *causes])
     whole = whole.encode(errors="backslashreplace").decode()  # half of a character is no text for Arrow
-    return whole if len(whole) <= LONGEST_LINE else f"{whole[:LONGEST_LINE]}..."
+    return whole if len(whole) <= MAX_LINE else f"{whole[:MAX_LINE]}..."

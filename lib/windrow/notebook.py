@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Notebook"]
-MOST_MESSAGES, MOST_ROWS = 1_000_000, 20
+MAX_MESSAGES, MAX_ROWS = 1_000_000, 20
 COMMITTED = "CAST(get_json_object(userMetadata, '$.microbatch') AS BIGINT) AS microbatch"
 
 
@@ -98,7 +98,7 @@ class Notebook:
             return recorded_rules(open_ledger(self.settings.ledger).progress().rules)
         return recorded_rules(self._progress("rules"))
 
-    def messages(self, limit: int = MOST_MESSAGES) -> pa.Table:
+    def messages(self, limit: int = MAX_MESSAGES) -> pa.Table:
         """Return the depot's last messages and the `version` of each; Spark is only used if the depot is no path."""
         if _is_here(self.settings.depot):
             from windrow.reading.recent import recent
@@ -107,7 +107,7 @@ class Notebook:
             return recent(chosen.depot, chosen.depot_columns, limit, payload_type=chosen.payload_type).messages
         return self.messages_by_spark(limit)
 
-    def messages_by_spark(self, limit: int = MOST_MESSAGES) -> pa.Table:
+    def messages_by_spark(self, limit: int = MAX_MESSAGES) -> pa.Table:
         """Return the same with Spark, for tables that only Spark can reach."""
         from pyspark.sql import functions as F
 
@@ -179,7 +179,7 @@ class Notebook:
         elif isinstance(table, pa.Table):
             _print(table)
         else:
-            table.show(MOST_ROWS, truncate=60)
+            table.show(MAX_ROWS, truncate=60)
 
 
 def _print(table: pa.Table) -> None:
@@ -191,7 +191,7 @@ def _print(table: pa.Table) -> None:
     from windrow.reading.values import records
 
     shown = Table(*table.column_names, box=box.SIMPLE_HEAD)
-    for row in records(table.slice(0, MOST_ROWS)):
+    for row in records(table.slice(0, MAX_ROWS)):
         shown.add_row(*(_cell(value) for value in row.values()))
     Console(highlight=False).print(shown)
 

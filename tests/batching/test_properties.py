@@ -460,7 +460,7 @@ class TestCutting:
         """Payloads that are more than one array of Arrow holds change nothing, not even the types of the columns."""
         messages, rules = table(log.messages, log), windrow_rules(log.rules)
         few, whole = windrow.batch(messages, rules), Books().play(log, cuts)
-        with patch.object(arrow, "MOST_BYTES", most):
+        with patch.object(arrow, "MAX_BYTES", most):
             many, apart = windrow.batch(messages, rules), Books().play(log, cuts)
         assert (many.batches.schema, many.rejected.schema) == (few.batches.schema, few.rejected.schema)
         assert apart.batches == whole.batches

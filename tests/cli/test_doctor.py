@@ -24,10 +24,10 @@ class TestDoctor:
         """With --json the findings are one document, each with what it is about, level, code, what and what to do."""
         document = filled("doctor", "--json").json()
         assert (document["ok"], document["errors"]) == (True, 0)
-        assert {"about", "level", "code", "what", "todo"} == document["findings"][0].keys()
+        assert {"about", "level", "code", "message", "hint"} == document["findings"][0].keys()
 
     def test_an_error_ends_with_1(self, filled: Command, tmp_path: Path) -> None:
-        """One error makes the exit status 1, and its remedy is said."""
+        """One error makes the exit status 1, and its hint is said."""
         DeltaTable(tmp_path / "data" / "ledger").delete("state = 'rejected'")
         said = filled("doctor")
         assert said.status == 1

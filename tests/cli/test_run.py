@@ -52,7 +52,7 @@ class TestRun:
         [hint] = windrow("status", "--json").json()["hints"]
         findings = windrow("doctor", "--json").json()["findings"]
         [found] = [one for one in findings if one["code"] == "ledger-splits"]
-        assert hint == f"{warnings[0]['what']}. {warnings[0]['todo']}" == f"{found['what']}. {found['todo']}"
+        assert hint == f"{warnings[0]['message']}. {warnings[0]['hint']}" == f"{found['message']}. {found['hint']}"
 
     def test_json(self, filled: Command, tmp_path: Path) -> None:
         """With --json standard output holds one document with totals and microbatches, and nothing else."""

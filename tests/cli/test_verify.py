@@ -22,11 +22,11 @@ class TestVerify:
 
     def test_derived_again(self, filled: Command) -> None:
         """It says how much was derived again; within a bound what is left is said, and --all leaves nothing."""
-        said = filled("verify", "--most", "0")
+        said = filled("verify", "--max-messages", "0")
         assert said.status == 0
         assert "derived again: 5 decisions, the batches of 0 of" in said.out
         assert said.out.splitlines()[-1] == "not checked: what is named above; in the rest no difference"
-        assert filled("verify", "--most", "0", "--strict").status == 1
+        assert filled("verify", "--max-messages", "0", "--strict").status == 1
         assert filled("verify", "--all", "--strict").status == 0
         (books,) = filled("verify", "--all", "--json").json()["books"]
         assert (books["decided"], books["derived_streams"]) == (5, books["streams"])

@@ -15,7 +15,7 @@ SORTED = """
 import resource, sys
 from windrow.delta import database
 from windrow.errors import TableUnwritableError
-database.LEAST_DATABASE_BYTES = 60_000_000
+database.MIN_DATABASE_BYTES = 60_000_000
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
 try:
     with database.database(1) as connection:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.columnar.arrow import TIME
-from windrow.delta.statistics import LONGEST, statistics
+from windrow.delta.statistics import MAX_CHARACTERS, statistics
 
 TEXTS = st.lists(st.none() | st.text(max_size=6), min_size=1)
 TIMES = st.lists(st.none() | st.integers(-(2**45), 2**45), min_size=1)
@@ -65,7 +65,7 @@ class TestNothing:
         columns get no statistics.
         """
         far = pa.array([0, 2**62, None], TIME)
-        for column in (pa.array(["a", "b" * (LONGEST + 1)]), far, pa.array([1.5]), pa.array([b"a"])):
+        for column in (pa.array(["a", "b" * (MAX_CHARACTERS + 1)]), far, pa.array([1.5]), pa.array([b"a"])):
             assert said(column) == {"nullCount": column.null_count}
         assert said(pa.array([[1]])) == {}
-        assert said(pa.array(["a" * LONGEST]))["maxValues"] == "a" * LONGEST
+        assert said(pa.array(["a" * MAX_CHARACTERS]))["maxValues"] == "a" * MAX_CHARACTERS

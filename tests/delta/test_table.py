@@ -113,7 +113,7 @@ class TestFollowed:
         self, table: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The tables that were read last stay open."""
-        monkeypatch.setattr("windrow.delta.table.MOST_OPEN", 2)
+        monkeypatch.setattr("windrow.delta.table.MAX_OPEN", 2)
         others = [str(tmp_path_factory.mktemp("other")) for _ in range(2)]
         for other in others:
             append(other, 0)

@@ -13,7 +13,7 @@ from tests.docs import results, worlds
 from tests.docs.following import Following
 from tests.docs.pages import ROOT, Page, pages
 
-MOST_NOT_RUN = 12
+MAX_NOT_RUN = 12
 LONG = ("docs/pictures.md", "docs/tutorial.md")  # tests/reading/plot draws too, tests/cli runs the commands
 FIRST_WITH_SPARK = ("README.md",)  # the others with Spark are slow
 
@@ -67,4 +67,4 @@ def test_what_runs_elsewhere() -> None:
 def test_few_are_not_run() -> None:
     """Blocks that are not run are few."""
     left = [block.place for page in pages() for block in page.blocks if not block.is_run]
-    assert len(left) <= MOST_NOT_RUN, left
+    assert len(left) <= MAX_NOT_RUN, left

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.messages import log
 from tests.silence import silence
 from windrow.delta.log import DeltaRsLog
-from windrow.source.conversion import LEAST_BYTES, Conversion, next_versions
+from windrow.source.conversion import MIN_BYTES, Conversion, next_versions
 
 COUNTS = st.dictionaries(st.integers(0, 12), st.none() | st.integers(0, 6), max_size=10)
 
@@ -40,7 +40,7 @@ class TestNextVersions:
         """Versions whose counts are unknown are weighed by their bytes, if these are known."""
         conversion = Conversion.of(world.settings(embedded), DeltaRsLog(world.depot).table())
         counts = {1: 4, 2: None, 3: None, 4: None}
-        sizes = {2: 3 * LEAST_BYTES, 3: 3 * LEAST_BYTES}
+        sizes = {2: 3 * MIN_BYTES, 3: 3 * MIN_BYTES}
         assert conversion.next_versions(counts, sizes, 0, 10) == [1, 2, 3]
         assert conversion.next_versions(counts, sizes, 0, 9) == [1, 2]
         assert conversion.next_versions(counts, {}, 0, 10) == [1]

@@ -122,7 +122,7 @@ def require_undisturbed(world, reference):
 def require_attempts(world, path, attempts):
     """Require that one microbatch followed the first, on this path, in one of these attempts."""
     [row] = world.history()[1:]
-    assert row["path"] == ("executors" if path == "files" else path)
+    assert row["processed_on"] == ("executors" if path == "files" else path)
     assert row["attempt"] in attempts
 
 

@@ -85,7 +85,7 @@ class TestMapped:
         plain.publish(*([mapped(row) for row in part] for part in rows))
         bronze.runner(engine, depot_columns=COLUMNS, max_driver_messages=max_driver_messages).once()
         plain.runner(embedded).once()
-        assert bronze.history()[0]["path"] == ("driver" if max_driver_messages else "executors")
+        assert bronze.history()[0]["processed_on"] == ("driver" if max_driver_messages else "executors")
         assert bronze.canonical() == plain.canonical()
         bronze.assert_balanced()
         assert verify(bronze.depot, bronze.ledger, columns=COLUMNS).ok

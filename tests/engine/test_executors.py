@@ -31,7 +31,7 @@ class TestExecutors:
         world.runner(spark_engine, max_driver_messages=500).once()
         world.publish(*versions[1:])
         world.runner(spark_engine, max_driver_messages=0, max_messages=60).once()
-        assert [row["path"] for row in world.history()] == ["driver", "executors", "executors"]
+        assert [row["processed_on"] for row in world.history()] == ["driver", "executors", "executors"]
         assert world.canonical() == world.expected()
         world.assert_balanced()
 
@@ -47,7 +47,7 @@ class TestExecutors:
             world.publish(rows)
             done = world.runner(spark_engine, max_driver_messages=40, commit=commit, retries=0).once()
             assert (len(done.microbatches), done.others) == (1, 0)
-            assert world.history()[-1]["path"] == ("executors" if number else "driver")
+            assert world.history()[-1]["processed_on"] == ("executors" if number else "driver")
         assert world.canonical() == world.expected()
         world.assert_balanced()
 
@@ -78,7 +78,7 @@ class TestExecutors:
         write_deltalake(world.depot, whole, configuration={"delta.enableChangeDataFeed": "true"})
         world.runner(spark_engine, max_driver_messages=0).once()
         assert [(row["source"], row["key"]) for row in world.rows("open")] == [("", "a"), ("", "b")]
-        assert [row["path"] for row in world.history()] == ["executors"]
+        assert [row["processed_on"] for row in world.history()] == ["executors"]
 
     def test_deletion_stops(self, world, spark_engine, embedded):
         """A deletion in the depot stops the run also where the executors read, and nothing of it is written."""
@@ -189,7 +189,7 @@ class TestRowsStayThere:
             assert 0 < max(crossings.rows) <= FEW
             left = len(world.rows("open"))
             assert left >= SOURCES * KEYS if are_open else left == 0
-        assert [row["path"] for row in world.history()] == ["executors"] * 5
+        assert [row["processed_on"] for row in world.history()] == ["executors"] * 5
         monkeypatch.undo()
         world.assert_balanced()
 
@@ -216,7 +216,7 @@ class TestOneAmongMany:
         world.publish([message("b", NOW + SECOND, NOW + SECOND, key="k7", payload="one")])
         done = world.runner(spark_engine, max_driver_messages=100).once()
         assert (len(done.microbatches), done.others) == (1, 0)  # what follows the commit did not fail
-        ways = [(row["path"], row["commit_form"]) for row in world.history()]
+        ways = [(row["processed_on"], row["commit_form"]) for row in world.history()]
         assert ways == [("executors", "merge"), ("driver", "merge")]
         after = {row["id"]: row for row in world.rows("open")}
         assert [row["key"] for row in after.values() if row != before[row["id"]]] == ["k7"]
@@ -278,7 +278,7 @@ class TestSameAsDriver:
         runner.once()
         assert len({(row["source"], row["key"]) for row in world.rows("open")}) >= 6
         runner.flush()
-        assert [row["path"] for row in world.history()] == ["executors"] * 2
+        assert [row["processed_on"] for row in world.history()] == ["executors"] * 2
         assert world.canonical() == world.expected(flush=True)
         world.assert_balanced()
 

@@ -65,7 +65,7 @@ def test_one_commit(world: World, embedded: EngineFactory, parts: list[int]) -> 
     assert len(parts) == 3
     assert min(parts) >= 3
     assert world.canonical() == world.expected()
-    assert [(row["path"], row["messages_read"]) for row in world.history()] == [("driver", 250)] * 3
+    assert [(row["processed_on"], row["messages_read"]) for row in world.history()] == [("driver", 250)] * 3
     assert DeltaTable(world.ledger).version() == 3
     world.assert_balanced()
 

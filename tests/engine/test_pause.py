@@ -185,7 +185,7 @@ class TestDryRun:
         assert world.tables(engine).ledger.table() is None
         done = world.runner(engine, **values).once()
         assert len(done.microbatches) > 1
-        names = ("kind", "depot_version", "messages", "accepted", "rejected", "opened", "closed", "path")
+        names = ("kind", "depot_version", "messages", "accepted", "rejected", "opened", "closed", "processed_on")
         assert [[getattr(one, name) for name in names] for one in rehearsed.microbatches] == [
             [getattr(one, name) for name in names] for one in done.microbatches
         ]

@@ -20,7 +20,7 @@ from windrow.model.commits import Commit
 TRANSIENT = {
     "token",
     "engine",
-    "path",
+    "processed_on",
     "commit_form",
     "started_at",
     "prime_ms",
@@ -100,7 +100,7 @@ def test_same_ledger(tmp_path: Path, clock: ManualClock, spark_engine: EngineFac
         reference.run(EngineFactory("embedded"), format=chosen)
         depot.run(spark_engine, format=chosen | {"max_read_bytes": 1})
     assert left(depot) == left(reference)
-    assert [row["path"] for row in depot.history()] == ["executors"] * 2
+    assert [row["processed_on"] for row in depot.history()] == ["executors"] * 2
     depot.assert_balanced()
 
 
@@ -132,7 +132,7 @@ def test_few_chunks(tmp_path: Path, clock: ManualClock, spark_engine: EngineFact
     for chunks, most in (([first], 2**28), ([*rest], 1), ([second], 2**28)):
         depot.append(*chunks)
         depot.run(spark_engine, format=CSV | {"max_read_bytes": most})
-    assert [row["path"] for row in depot.history()] == ["driver"] * 3
+    assert [row["processed_on"] for row in depot.history()] == ["driver"] * 3
 
 
 @pytest.mark.ci
@@ -141,6 +141,6 @@ def test_greatest_number(tmp_path: Path, clock: ManualClock, spark_engine: Engin
     depot = depot_of(tmp_path / "here", clock)
     depot.append(*cut("order", b"".join(ROWS), random.Random(1), 400), ("order", 2**63 - 1, b"last", False))
     depot.run(spark_engine, format=CSV | {"max_read_bytes": 1})
-    assert [row["path"] for row in depot.history()] == ["executors"]
+    assert [row["processed_on"] for row in depot.history()] == ["executors"]
     assert [(row["reason"], row["content"]) for row in depot.rows("rejected")] == [("format_invalid", b"last")]
     depot.assert_balanced()

@@ -47,7 +47,7 @@ def test_tasks_write(world: World, files: EngineFactory) -> None:
     """What the executors process, their tasks write: the history says so, and delta-rs makes every commit."""
     world.publish(*log(versions=3))
     world.runner(files, max_messages=70).once()
-    assert {(row["path"], row["commit_form"], row["engine"]) for row in world.history()} == {
+    assert {(row["processed_on"], row["commit_form"], row["engine"]) for row in world.history()} == {
         ("executors", "files", "spark")
     }
     assert {commit.get("engineInfo", "")[:8] for commit in DeltaTable(world.ledger).history()} == {"delta-rs"}
@@ -62,7 +62,7 @@ def test_then_the_driver_of_spark(world: World, spark: Any) -> None:
     runner.once()
     world.publish(*log(versions=1, size=20, seed=2))
     runner.once()
-    assert [row["path"] for row in world.history()] == ["executors", "driver"]
+    assert [row["processed_on"] for row in world.history()] == ["executors", "driver"]
     assert world.canonical() == world.expected()
     world.assert_balanced()
 

@@ -38,7 +38,7 @@ from windrow.testing.points import At
 from windrow.verify import verify
 
 SKEW = 300_000_000
-MOST_MICROBATCHES = 50
+MAX_MICROBATCHES = 50
 WHILE_PAUSED = {"resume", "option", "rollback"}
 MICROBATCH_NUMBERS = {"opened_in", "closed_in", "microbatch"}
 BATCH = [name for name, _ in tables.batch_fields(pa.string()) if name not in MICROBATCH_NUMBERS]
@@ -301,7 +301,7 @@ def check_pauses(version: int, rows: Iterable[Row]) -> None:
 
 def still_ends(summary: Summary) -> None:
     """Fail when a run has more microbatches than any test gives it."""
-    if len(summary.microbatches) > MOST_MICROBATCHES:
+    if len(summary.microbatches) > MAX_MICROBATCHES:
         pytest.fail("the run does not end")
 
 

@@ -21,7 +21,7 @@ from tests.explorer.page import write_bugs, write_scenarios
 SCENARIOS = (*scenarios.SCENARIOS, *topologies.SCENARIOS)
 ROOT = Path(__file__).parents[2]
 # What a scenario may cost where a guard was taken away: the faults that were found came up within some hundred states.
-MOST_WITHOUT = 500
+MAX_STATES = 500
 ROOMS = ("runtime", "ledger", "source", "batching")
 IN_A_PROCESS = (
     "import runpy, tests.explorer.bugs, tests.guards.plugin; runpy.run_module('tests.explorer', run_name='__main__')"
@@ -122,7 +122,7 @@ def explored_with(variable: str, name: str, *arguments: str) -> list[dict[str, A
     What does not even begin is found at once.
     """
     done = subprocess.run(
-        [sys.executable, "-c", IN_A_PROCESS, "--json", *(arguments or ("--most", str(MOST_WITHOUT)))],
+        [sys.executable, "-c", IN_A_PROCESS, "--json", *(arguments or ("--most", str(MAX_STATES)))],
         cwd=ROOT, env=os.environ | {variable: name}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if not done.stdout:

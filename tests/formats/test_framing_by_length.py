@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.formats.test_automaton import buffer, pieces
 from tests.formats.test_framing import Spans
 from windrow.formats.framing import AFTER_GAP, GAP, OPEN, OVERSIZE, RECORD
-from windrow.formats.framing_by_length import LONGEST, FixedFraming, LengthFraming
+from windrow.formats.framing_by_length import MAX_LENGTH, FixedFraming, LengthFraming
 
 LENGTHS = LengthFraming(2, "big", counts_itself=False, max_record_bytes=10)
 OWN = LengthFraming(1, "little", counts_itself=True, max_record_bytes=6)
@@ -94,7 +94,7 @@ def oracle(framing: LengthFraming, data: bytes) -> tuple[list[bytes], set[int]]:
     whole, refused, at = [], set(), 0
     while len(data) - at >= framing.width:
         length = int.from_bytes(data[at : at + framing.width], framing.order)
-        length = min(length, LONGEST) - (framing.width if framing.counts_itself else 0)
+        length = min(length, MAX_LENGTH) - (framing.width if framing.counts_itself else 0)
         body = at + framing.width
         if not 0 <= length <= framing.max_record_bytes:
             refused.add(at)

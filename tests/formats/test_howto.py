@@ -88,7 +88,7 @@ def test_executors(home: Path) -> None:
     done = windrow(home, "run", "--once", "--engine", "spark", "--ledger", "data/spark", **cut)
     assert done.returncode == 0, done.stderr
     rows = DeltaTable(str(home / "data" / "spark")).to_pyarrow_table().to_pylist()
-    assert [row["path"] for row in rows if row["state"] == "microbatch"] == ["executors"]
+    assert [row["processed_on"] for row in rows if row["state"] == "microbatch"] == ["executors"]
     assert outcome(home, "spark") == outcome(home, "ledger")
     assert len(outcome(home, "spark")) == 4
 

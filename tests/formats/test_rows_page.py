@@ -184,4 +184,4 @@ def test_executors(home: Path) -> None:
         from deltalake import DeltaTable
 
         rows = DeltaTable(str(home / "data" / f"{name}-spark")).to_pyarrow_table().to_pylist()
-        assert [row["path"] for row in rows if row["state"] == "microbatch"] == [path]
+        assert [row["processed_on"] for row in rows if row["state"] == "microbatch"] == [path]

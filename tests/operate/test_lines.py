@@ -26,7 +26,17 @@ class TestLines:
         lines, rows = said("microbatch"), world.history()
         assert [line.number for line in lines] == [1, 2]
         for line, row in zip(lines, rows, strict=True):
-            names = ("kind", "attempt", "depot_version", "accepted", "rejected", "opened", "closed", "path", "engine")
+            names = (
+                "kind",
+                "attempt",
+                "depot_version",
+                "accepted",
+                "rejected",
+                "opened",
+                "closed",
+                "processed_on",
+                "engine",
+            )
             assert {name: getattr(line, name) for name in names} == {name: row[name] for name in names}
             assert line.messages == row["messages_read"]
             refused = [one["reason"] for one in world.rows("rejected") if one["microbatch"] == line.number]

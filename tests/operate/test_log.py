@@ -30,7 +30,7 @@ class TestWritten:
             "level": "info",
             "number": 7,
             "reasons": {"too_old": 1},
-            "path": path,
+            "processed_on": path,
             "lag_ms": None,
         }
 

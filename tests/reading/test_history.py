@@ -66,7 +66,7 @@ def test_commits(past):
 
 def test_commits_that_the_log_forgot(past, monkeypatch):
     """Where the log no longer has a commit, nobody knows how long it took."""
-    monkeypatch.setattr(import_module("windrow.reading.history"), "MOST_COMMITS", 2)
+    monkeypatch.setattr(import_module("windrow.reading.history"), "MAX_COMMITS", 2)
     assert [value is None for value in history(past.ledger)["commit_ms"].to_pylist()] == [True, False, False]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import windrow
 from tests.messages import HOUR, MILLISECOND, SECOND
 from windrow.model.chunks import REASONS
-from windrow.reading.reasons import REMEDIES, explain, remedy
+from windrow.reading.reasons import HINTS, explain, reason_hint
 
 DELAY, LEAD = 5 * SECOND, SECOND
 EVENT = 100 * SECOND
@@ -30,7 +30,7 @@ class TestExplain:
         late = 7_200 * MILLISECOND
         found = explain(refused("too_old", late - DELAY, late, late), DELAY, LEAD)
         assert found.why == "max_delay was 5 s; it came 7.2 s after its time"
-        assert found.remedy == 'max_delay = "8s" would have kept it'
+        assert found.hint == 'max_delay = "8s" would have kept it'
 
     def test_too_old_because_of_others(self) -> None:
         """A message that came in time is told that others had moved the clock of its source, and by how much."""
@@ -39,14 +39,14 @@ class TestExplain:
             "max_delay was 5 s; it came 0.5 s after its time, but the clock of source 's' was at "
             "1970-01-01T01:01:40Z already, 1 h after its time"
         )
-        assert found.remedy.startswith("a separate source for each device or file")
-        assert found.remedy.endswith('max_delay = "1h" would have kept it')
+        assert found.hint.startswith("a separate source for each device or file")
+        assert found.hint.endswith('max_delay = "1h" would have kept it')
 
     def test_too_old_for_both_reasons(self) -> None:
         """Where a separate source would not have helped, it is not advised."""
         found = explain(refused("too_old", 9 * SECOND - DELAY, 6 * SECOND, 9 * SECOND), DELAY, LEAD)
         assert found.why.startswith("max_delay was 5 s; it came 6 s after its time, when the clock of source 's' was")
-        assert found.remedy == 'max_delay = "9s" would have kept it'
+        assert found.hint == 'max_delay = "9s" would have kept it'
 
     def test_before_its_time(self) -> None:
         """A message that arrived before its time and still was too old says both."""
@@ -57,7 +57,7 @@ class TestExplain:
         """A message from the future is told how far, and the max_lead that would have kept it."""
         found = explain(refused("too_far_ahead", 250 * MILLISECOND, -1_250 * MILLISECOND), DELAY, LEAD)
         assert found.why == "max_lead was 1 s; its time was 1.25 s after its arrival"
-        assert found.remedy.startswith('max_lead = "2s" would have kept it')
+        assert found.hint.startswith('max_lead = "2s" would have kept it')
 
     def test_duplicate(self) -> None:
         """A duplicate is told where the first one is, when that is known."""
@@ -68,7 +68,7 @@ class TestExplain:
         """A stamp ahead of the wall clock is told by how much, and that it harmed nobody."""
         found = explain(refused("clock_ahead", 3 * HOUR), DELAY, LEAD)
         assert "was 3 h beyond the wall clock + max_clock_skew" in found.why
-        assert "harmed no other" in found.remedy
+        assert "harmed no other" in found.hint
 
     def test_invalid(self) -> None:
         """An invalid message is told which column makes it so."""
@@ -77,11 +77,11 @@ class TestExplain:
 
 class TestFormat:
     def test_every_reason(self) -> None:
-        """Every reason for which a format refuses has its own remedy and is in the docs, and there are no others."""
+        """Every reason for which a format refuses has its own hint and is in the docs, and there are no others."""
         library = Path(windrow.__file__).parent
         written = [path.read_text(encoding="utf-8") for path in (library / "formats").rglob("*.py")]
         assert set(re.findall(r'"(format_[a-z]+)"', "".join(written))) == set(REASONS)
-        assert REMEDIES.keys() == set(REASONS)
+        assert HINTS.keys() == set(REASONS)
         page = (Path(__file__).parents[2] / "docs" / "tables.md").read_text(encoding="utf-8")
         assert {reason for reason in REASONS if f"| `{reason}` |" in page} == set(REASONS)
-        assert "correct the format" in remedy("format_of_tomorrow")
+        assert "correct the format" in reason_hint("format_of_tomorrow")

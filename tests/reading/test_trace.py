@@ -61,7 +61,7 @@ class TestOutcomes:
         world.runner(embedded, rules={"window": "1m", "max_delay": "30s"}).once()
         [found] = find(world)
         assert outcomes([found]) == [(1, "too_old")]
-        assert (found.why, found.remedy) == (
+        assert (found.why, found.hint) == (
             "max_delay was 5 s; it came 7 s after its time",
             'max_delay = "7s" would have kept it',
         )
@@ -75,7 +75,7 @@ class TestOutcomes:
         [found] = find(world)
         assert outcomes([found]) == [(1, "waiting")]
         assert found.why == "it waits in depot version 1; the ledger has read nothing yet"
-        assert found.remedy == "`windrow run` reads it"
+        assert found.hint == "`windrow run` reads it"
         world.runner(embedded).once()
         world.publish([message("b")])
         assert find(world, type_="b")[0].why == "it waits in depot version 2; the ledger has read up to 1"
@@ -97,7 +97,7 @@ class TestOutcomes:
         DeltaTable(world.ledger).delete("state = 'open'")
         [found] = find(world)
         assert outcomes([found]) == [(1, "lost")]
-        assert "windrow verify" in found.remedy
+        assert "windrow verify" in found.hint
 
     def test_not_there(self, world: World, embedded: EngineFactory) -> None:
         """A message that the depot does not have is an error that names the nearest ones of the same kind."""

@@ -17,7 +17,7 @@ from tests.clocks import NOW
 from tests.messages import HOUR, MILLISECOND, SECOND, Row, log, message, table
 from windrow.batching.rules import Rules, ShortWindowWarning
 from windrow.errors import NotFoundError, RulesError, SettingsError
-from windrow.model.durations import LONGEST
+from windrow.model.durations import MAX_DURATION
 from windrow.reading.tuning import Trial, advise, advise_repeats, advise_window, suggested, sweep, tune
 from windrow.reading.tuning.advice import NEARLY_ALL, too_old_by_others
 from windrow.reading.warnings import OLDEST
@@ -342,7 +342,7 @@ class TestSuggested:
         assert 10 * SECOND in windows
         assert 5 * SECOND in delays
 
-    @pytest.mark.parametrize("age", [OLDEST + 1, 20_781 * DAY, 2 * LONGEST])
+    @pytest.mark.parametrize("age", [OLDEST + 1, 20_781 * DAY, 2 * MAX_DURATION])
     def test_wrong_clock(self, age: int) -> None:
         """A message older than 30 days proposes no delay and changes no advice: its source has a wrong clock."""
         trial = Trial.of(late(0, 3 * SECOND, age))

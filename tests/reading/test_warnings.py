@@ -31,7 +31,7 @@ def said(world: World, min_count: int = MIN_COUNT) -> dict[str, LedgerWarning]:
 
 def moved(found: LedgerWarning, rows: list[Row]) -> list[int]:
     """Return the event times of rows under the mapping that a warning proposes."""
-    mapping = Mapping.of_depot(tomllib.loads(found.todo.partition("[depot]): ")[2]), COLUMNS)
+    mapping = Mapping.of_depot(tomllib.loads(found.hint.partition("[depot]): ")[2]), COLUMNS)
     assert mapping is not None
     given = pa.Table.from_pylist(rows)
     for name in ("event_time", "received_at"):
@@ -54,9 +54,9 @@ class TestSplits:
         """Where a repeated type split most windows, both settings that change it are named."""
         repeating.runner(embedded).once()
         found = said(repeating)["ledger-splits"]
-        assert found.what.startswith("13 of 14 closed windows were split before their end (10 s)")
-        assert 'on_repeat = "keep"' in found.todo
-        assert 'split_at = "midpoint"' in found.todo
+        assert found.message.startswith("13 of 14 closed windows were split before their end (10 s)")
+        assert 'on_repeat = "keep"' in found.hint
+        assert 'split_at = "midpoint"' in found.hint
 
     def test_few(self, repeating: World, embedded: EngineFactory) -> None:
         """Few batches give no warning."""
@@ -85,8 +85,8 @@ class TestSlivers:
         """Many batches with few messages for their stream are counted, and the windows on the calendar named."""
         uneven.runner(embedded, rules={"window": "5s", "max_delay": "1s", "window_anchor": "event_time"}).once()
         found = said(uneven)["ledger-slivers"]
-        assert found.what.startswith("13 of 39 closed batches (33 %)")
-        assert 'window_anchor = "aligned"' in found.todo
+        assert found.message.startswith("13 of 39 closed batches (33 %)")
+        assert 'window_anchor = "aligned"' in found.hint
 
     def test_quiet(self, uneven: World, embedded: EngineFactory) -> None:
         """Windows on the calendar give no warning: there the device was silent."""
@@ -112,8 +112,8 @@ class TestShared:
             clocks = {"clock-shared", "ledger-sources", "ledger-delay"} & found.keys()
             assert clocks == (set() if named else {"clock-shared"})
             if not named:
-                assert "'' (20 of 60 messages, 20 of them only because others moved" in found["clock-shared"].what
-                assert found["clock-shared"].todo.startswith("Map source under [ingest.columns]")
+                assert "'' (20 of 60 messages, 20 of them only because others moved" in found["clock-shared"].message
+                assert found["clock-shared"].hint.startswith("Map source under [ingest.columns]")
 
 
 class TestSources:
@@ -126,11 +126,11 @@ class TestSources:
         world.publish(wrong, right, ahead)
         world.runner(embedded).once()
         found = said(world)["ledger-sources"]
-        assert found.what.startswith(
+        assert found.message.startswith(
             "nearly all messages of \"it's\" (20 of 20, 1 h behind), 'other' (20 of 20, 1 h ahead) were rejected"
         )
         assert moved(found, [*wrong, *right, *ahead]) == [NOW + at for at in range(20)] * 3
-        assert 'depot = "..." becomes table = "..." under [depot]' in found.todo
+        assert 'depot = "..." becomes table = "..." under [depot]' in found.hint
 
     @pytest.mark.parametrize("clock_off", [-3_600, -61, 90, 86_400])
     @pytest.mark.parametrize("way", [1, 400_000, 600_000, 999_999])
@@ -154,9 +154,9 @@ class TestSources:
         columns = {"source": "device", "key": "device", "type": "'a'", "event_time": "ts", "received_at": "at"}
         world.runner(embedded, depot_columns=columns).once()
         found = said(world)["ledger-sources"]
-        assert "timestamp_micros(unix_micros(ts) + CASE WHEN device = 'wrong' THEN 3600000000 ELSE 0 END)" in found.todo
-        assert "becomes" not in found.todo
-        pasted = tomllib.loads(found.todo.partition("[depot.columns]: ")[2])
+        assert "timestamp_micros(unix_micros(ts) + CASE WHEN device = 'wrong' THEN 3600000000 ELSE 0 END)" in found.hint
+        assert "becomes" not in found.hint
+        pasted = tomllib.loads(found.hint.partition("[depot.columns]: ")[2])
         write_deltalake(world.depot, bronze.slice(0, 20), mode="append")
         world.runner(embedded, depot_columns=columns | pasted).once()
         assert "ledger-sources" not in said(world)
@@ -169,7 +169,7 @@ class TestSources:
         world.publish(wrong)
         world.runner(embedded).once()
         found = said(world)["ledger-sources"]
-        assert 'event_time = "timestamp_micros(unix_micros(event_time) + -3600000000)"' in found.todo
+        assert 'event_time = "timestamp_micros(unix_micros(event_time) + -3600000000)"' in found.hint
         assert moved(found, wrong) == [NOW + at for at in range(20)]
 
     def test_is_not_told_again(self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory) -> None:
@@ -184,7 +184,7 @@ class TestSources:
         later = NOW + 10 * HOUR
         world.publish([message("a", later - 3 * HOUR + at, later + at, source="slow") for at in range(20)])
         world.runner(embedded, rules={"max_delay": "2h", "window": "3h"}).once()
-        assert "3 h behind" in said(world)["ledger-sources"].what
+        assert "3 h behind" in said(world)["ledger-sources"].message
 
     def test_half_is_not_all(self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory) -> None:
         """A source half of whose messages are late has no wrong clock."""

@@ -17,7 +17,7 @@ def test_container(tmp_path: Path, name: str) -> None:
     for text, messages in {"400000000\n": 100_000, "64000000000000\n": None, "max\n": None}.items():
         (tmp_path / name).write_text(text)
         assert memory.driver_messages(tmp_path) == (messages or memory.driver_messages(tmp_path / "none"))
-    assert 0 < memory.driver_messages() <= memory.MOST_DRIVER_MESSAGES
+    assert 0 < memory.driver_messages() <= memory.MAX_DRIVER_MESSAGES
 
 
 def test_default(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from tests.engine.histories import ROWS, Histories
 from tests.topology.world import BankWorld
 from windrow.topology.running import rollback, set_option
 
-MOST_MESSAGES = ["1", "4", "default"]
+MAX_MESSAGES = ["1", "4", "default"]
 
 
 class BankHistories(Histories):
@@ -37,7 +37,7 @@ class BankHistories(Histories):
 
     def set_option(self) -> None:
         """Set an option, or unset it."""
-        set_option(self.driver_beside(), "max_messages", MOST_MESSAGES[self.share % 3])
+        set_option(self.driver_beside(), "max_messages", MAX_MESSAGES[self.share % 3])
 
     def roll_back(self) -> None:
         """Take microbatches back, as far as the logs of ledger and depot reach."""

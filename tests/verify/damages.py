@@ -13,7 +13,7 @@ from windrow.model.timestamps import EPOCH
 
 TICK = timedelta(microseconds=1)
 SECOND = timedelta(seconds=1)
-LONGEST = timedelta(seconds=10)
+WINDOW = timedelta(seconds=10)
 INSIDE = ("type", "event_time", "received_at", "sequence", "payload")
 
 
@@ -60,17 +60,13 @@ def move_message(rows: Rows) -> None:
     """Move the last message of a batch to the next one, and the border between them."""
     for one, other in neighbours(rows):
         last = one["messages"][-1]
-        last_version = min(other["window_end"], last["event_time"] + LONGEST)
+        end_time = min(other["window_end"], last["event_time"] + WINDOW)
         alone = one["first_event_time"] < last["event_time"] != one["messages"][-2]["event_time"]
-        if (
-            alone
-            and other["last_event_time"] < last_version
-            and last["type"] not in [m["type"] for m in other["messages"]]
-        ):
+        if alone and other["last_event_time"] < end_time and last["type"] not in [m["type"] for m in other["messages"]]:
             other["messages"].append(one["messages"].pop())
             end(one, last["event_time"])
             other["window_start"] = last["event_time"]
-            end(other, last_version)
+            end(other, end_time)
             mend(one)
             mend(other)
             return

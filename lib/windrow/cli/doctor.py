@@ -94,7 +94,7 @@ def _print(findings: Sequence[Finding], errors: int, warnings: int) -> None:
         table.add_column(overflow="fold")
         for finding in group:
             colour = COLOURS[finding.level]
-            todo = f"\n[dim]{escape(finding.todo)}[/dim]" if finding.todo else ""
-            table.add_row(f"[{colour}]{finding.level}[/{colour}]", finding.code, escape(finding.what) + todo)
+            hint = f"\n[dim]{escape(finding.hint)}[/dim]" if finding.hint else ""
+            table.add_row(f"[{colour}]{finding.level}[/{colour}]", finding.code, escape(finding.message) + hint)
         people.print(table)
     say(f"{count(errors, 'error')}, {count(warnings, 'warning')}" if errors + warnings else "nothing is wrong")

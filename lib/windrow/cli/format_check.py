@@ -14,7 +14,7 @@ from windrow.runtime.wall_clock import WallClock
 if TYPE_CHECKING:
     from windrow.ingest.format_check import Checked
 
-LONGEST_CELL = 40
+MAX_CELL = 40
 
 
 def check_files(call: Call, files: list[str], rejects: str | None, sample: int) -> int:
@@ -84,4 +84,4 @@ def _cell(value: Any) -> str:
     from windrow.ingest.format_check.shown import printable
 
     text = printable(str(value))
-    return escape(text if len(text) <= LONGEST_CELL else f"{text[:LONGEST_CELL]}...")
+    return escape(text if len(text) <= MAX_CELL else f"{text[:MAX_CELL]}...")

@@ -143,7 +143,7 @@ def _warn(settings: Settings) -> None:
 
     if local_path(settings.ledger) is not None:
         for one in warnings_of(open_ledger(settings.ledger)):
-            log.warning(one.code, what=one.what, todo=one.todo)
+            log.warning(one.code, message=one.message, hint=one.hint)
 
 
 def sentence(summary: Summary, nothing: str = NOTHING) -> str:

@@ -164,8 +164,8 @@ def _print_arrival(number: int, arrival: Arrival) -> None:
         return
     reason = f"{arrival.rejection['reason']}: " if arrival.rejection else ""
     say(f"   {reason}{arrival.why}", markup=False)
-    if arrival.remedy:
-        say(f"   {arrival.remedy}", markup=False)
+    if arrival.hint:
+        say(f"   {arrival.hint}", markup=False)
 
 
 def _find_rows(chosen: Settings, id_: str | None, state: str, asked: dict[str, Any]) -> list[dict[str, Any]]:
@@ -214,7 +214,7 @@ def _print_rejected(row: dict[str, Any], whole: bool) -> None:
 
 def _place(row: dict[str, Any], whole: bool) -> Iterator[str]:
     """Yield where bytes are that a format refused, what they are, and what can be done."""
-    from windrow.reading.reasons import remedy
+    from windrow.reading.reasons import reason_hint
     from windrow.reading.values import unescaped
 
     at = "" if row["offset"] is None else f", offset {row['offset']:,}"
@@ -223,7 +223,7 @@ def _place(row: dict[str, Any], whole: bool) -> Iterator[str]:
         text = repr(unescaped(row["content"]))
         yield text if whole or len(text) <= WIDEST_PAYLOAD else f"{text[:WIDEST_PAYLOAD]}..."
     if whole:
-        yield remedy(row["reason"])
+        yield reason_hint(row["reason"])
 
 
 def _payload(message: dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from windrow.verify.report import Conclusion, Report, Standing
 
 
-MOST = 5_000_000
+MAX_MESSAGES = 5_000_000
 
 
 @command("config depot ledger engine", example="windrow verify --at 12 --at 40   or   windrow verify words:topology")
@@ -29,14 +29,14 @@ def verify(
     at: Annotated[
         list[int] | None, typer.Option("--at", help="Ledger version to check; may be repeated. Default: the latest.")
     ] = None,
-    most: Annotated[
+    max_messages: Annotated[
         int,
         typer.Option(
-            "--most",
+            "--max-messages",
             min=0,
             help="Derive the batches again of streams with so many messages together, the smallest streams first.",
         ),
-    ] = MOST,
+    ] = MAX_MESSAGES,
     all_: Annotated[bool, typer.Option("--all", help="Derive the batches again of all streams.")] = False,
     since: Annotated[
         int | None,
@@ -61,16 +61,16 @@ def verify(
     was taken once, and that the files of its states are sound.
     """
     if topology is not None:
-        if at or all_ or most != MOST or since is not None:
+        if at or all_ or max_messages != MAX_MESSAGES or since is not None:
             raise SettingsError(
-                "--at, --since, --most and --all do not apply to a topology", "--replay and --strict do."
+                "--at, --since, --max-messages and --all do not apply to a topology", "--replay and --strict do."
             )
         return _of_topology(call, topology, replay, strict)
     if replay:
         raise SettingsError("--replay needs a topology", "To replay the ledger of the batcher, use `windrow replay`.")
     if at and since is not None:
         raise SettingsError("--since does not go with --at", "--since is about the latest version.")
-    return _of_batcher(call, at, since, None if all_ else most, strict)
+    return _of_batcher(call, at, since, None if all_ else max_messages, strict)
 
 
 def _of_topology(call: Call, topology: str, replay: bool, strict: bool) -> int:
@@ -103,7 +103,7 @@ def _books_of_topology(report: TopologyReport) -> Iterator[str]:
         yield f"state {state.name}: {content}, digest {state.digest[:16]}{again}"
 
 
-def _of_batcher(call: Call, at: list[int] | None, since: int | None, most: int | None, strict: bool) -> int:
+def _of_batcher(call: Call, at: list[int] | None, since: int | None, max_messages: int | None, strict: bool) -> int:
     """Verify the ledger of a batcher, and remember what was verified; Ctrl-C says how far it came."""
     from windrow.verify import Reliance
     from windrow.verify import verify as check
@@ -127,7 +127,7 @@ def _of_batcher(call: Call, at: list[int] | None, since: int | None, most: int |
                     at or None,
                     progress=progress,
                     columns=chosen.depot_columns,
-                    max_messages=most,
+                    max_messages=max_messages,
                     max_memory_bytes=chosen.max_memory_bytes,
                     relying_on=Reliance(since, record),
                 )

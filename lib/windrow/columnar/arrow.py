@@ -25,7 +25,7 @@ from windrow.errors import require
 
 TIME = pa.timestamp("us", tz="UTC")
 MANY = 100_000  # rows; with fewer, threads cost more than they save
-MOST_BYTES = 2**30  # of texts in one array: half of what 32-bit offsets can address
+MAX_BYTES = 2**30  # of texts in one array: half of what 32-bit offsets can address
 
 T = TypeVar("T")
 Number = TypeVar("Number", bound=np.generic)
@@ -213,7 +213,7 @@ def byte_count(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.integer]:
 
 def pieces(buffer: npt.NDArray[np.integer]) -> list[tuple[int, int]]:
     """Cut values of these sizes in bytes into runs that fit one array, and return where each begins and ends."""
-    begins = np.unique(np.cumsum(buffer) // MOST_BYTES, return_index=True)[1].tolist() or [0]
+    begins = np.unique(np.cumsum(buffer) // MAX_BYTES, return_index=True)[1].tolist() or [0]
     return list(pairwise([*begins, buffer.size]))
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 MEMORY_BYTES = 1_000_000_000  # what max_memory_bytes is by default
-LEAST_DATABASE_BYTES = 300_000_000  # with less, DuckDB fails at joins of few rows
+MIN_DATABASE_BYTES = 300_000_000  # with less, DuckDB fails at joins of few rows
 DATABASE_SHARE = 2  # of the memory is DuckDB's; the process, Arrow and the reference model have the rest
 SPILLED = "windrow-spilled"  # the directory, by which an error of DuckDB tells that it is about temporary rows
 
@@ -47,7 +47,7 @@ def database(memory_bytes: int | None = None) -> Iterator[DuckDBPyConnection]:
         except OSError as error:
             raise disk_error(error) from error
         config: dict[str, Any] = {
-            "memory_limit": f"{max(LEAST_DATABASE_BYTES, share)}B",
+            "memory_limit": f"{max(MIN_DATABASE_BYTES, share)}B",
             "temp_directory": str(scratch / SPILLED),
             "python_enable_replacements": False,
         }

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from windrow.model.timestamps import EPOCH, MICROSECOND
 
-LONGEST = 256  # characters
+MAX_CHARACTERS = 256  # characters
 
 
 def statistics(rows: pa.Table) -> str:
@@ -41,7 +41,7 @@ def _bounds(column: pa.ChunkedArray) -> tuple[str | int, str | int] | None:
         bounds = pc.min_max(column)
         least, greatest = bounds["min"].as_py(), bounds["max"].as_py()
         longest = max(len(least), len(greatest)) if isinstance(least, str) else 0
-        return (least, greatest) if longest <= LONGEST else None
+        return (least, greatest) if longest <= MAX_CHARACTERS else None
     return None
 
 

@@ -171,7 +171,7 @@ def known_snapshot(location: str, role: str, reaching: int | None = None) -> Sna
             snapshot = Snapshot.opened(location)
         else:
             snapshot = kept if reaching is not None and kept.version >= reaching else kept.latest()
-    while len(OPEN_TABLES) >= MOST_OPEN:
+    while len(OPEN_TABLES) >= MAX_OPEN:
         OPEN_TABLES.pop(next(iter(OPEN_TABLES)), None)
     OPEN_TABLES[place] = snapshot
     return snapshot
@@ -254,7 +254,7 @@ class Snapshot:
 
 # Tables that were read lately, the last one at the end: to update an open table takes a third of the time to open it.
 OPEN_TABLES: dict[str, Snapshot] = {}
-MOST_OPEN = 8
+MAX_OPEN = 8
 
 
 def filtered(table: DeltaTable, filters: FilterType, columns: Sequence[str] | None) -> pa.Table:

@@ -19,7 +19,7 @@ OTHERWISE = "Run with --engine spark, or write it in other words."
 
 SCALARS = "INT DECIMAL DOUBLE BOOLEAN STRING BINARY DATE TIMESTAMP TIMESTAMP_NTZ"
 DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 20}
-MOST_DIGITS, MICROSECOND_DIGITS = 38, 6
+MAX_DIGITS, MICROSECOND_DIGITS = 38, 6
 TYPES = {"int8": "TINYINT", "int16": "SMALLINT", "int32": "INT", "int64": "BIGINT", "double": "DOUBLE"}
 TYPES |= {"float": "FLOAT", "bool": "BOOLEAN", "date32[day]": "DATE", "null": "NULL"}
 TYPES |= dict.fromkeys(("string", "large_string", "string_view"), "STRING")
@@ -61,8 +61,8 @@ def spark_type(type_: pa.DataType) -> str:
 
 def decimal(precision: int, scale: int = 0) -> str:
     """Return a DECIMAL type, if there is one of so many digits."""
-    if not 0 <= scale <= precision <= MOST_DIGITS:
-        refuse(f"a number of more than {MOST_DIGITS} digits", "Cast to a smaller DECIMAL first.")
+    if not 0 <= scale <= precision <= MAX_DIGITS:
+        refuse(f"a number of more than {MAX_DIGITS} digits", "Cast to a smaller DECIMAL first.")
     return f"DECIMAL({precision}, {scale})"
 
 

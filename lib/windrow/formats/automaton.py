@@ -25,10 +25,10 @@ from windrow.errors import SettingsError
 
 Step = Callable[[Any, int], tuple[Hashable, bool]]
 Open = Callable[[Any], bool]
-MOST_STATES = 1_000  # 4 KiB each; the deepest JSON needs 601
+MAX_STATES = 1_000  # 4 KiB each; the deepest JSON needs 601
 BLOCK = 64  # bytes, one for each bit of a word
 ROW = np.uint32(10)  # bits of an index into the steps of one state
-MOST_MARKS = 8
+MAX_MARKS = 8
 GATHERING = np.uint64(0x0102040810204080)
 
 
@@ -66,7 +66,7 @@ class Automaton:
                     waiting.append(after)
                 row.append((numbers[after], ended))
             rows.append(row)
-            if len(numbers) > MOST_STATES:
+            if len(numbers) > MAX_STATES:
                 raise SettingsError("the delimiters of the format are too long", "Use shorter ones.")
         following, ended = np.moveaxis(np.array(rows, np.int64), 2, 0)
         steps, marks = _tables(following, ended > 0)
@@ -172,7 +172,7 @@ def _follow(
     here, one, none, width = np.uint64(at), np.uint64(1), np.uint64(0), np.uint64(BLOCK)
     stop = min(length, np.uint64(limit))
     while here < stop and count + BLOCK <= len(room):
-        if here + width <= length and len(marks) <= MOST_MARKS:
+        if here + width <= length and len(marks) <= MAX_MARKS:
             size, bits = width, _found(buffer, here, marks, result)
         else:
             size = min(width, length - here)

@@ -36,9 +36,9 @@ from windrow.formats.fields import RAW_JSON, Field, type_text
 from windrow.formats.texts import Texts, are_utf8, bitmap
 
 CAST, ENCODING = "format_cast", "format_encoding"
-LONGEST_QUOTED = 40
+MAX_QUOTED = 40
 ASCII = 0x7F
-MOST_READ = 4 * LONGEST_QUOTED + 4  # the most bytes that LONGEST_QUOTED + 1 letters can have
+MAX_READ_BYTES = 4 * MAX_QUOTED + 4  # the most bytes that MAX_QUOTED + 1 letters can have
 EXACT = {pa.float64(): (2**53, 22), pa.float32(): (2**24, 10)}
 
 
@@ -81,12 +81,14 @@ def details(texts: Texts, what: str) -> pa.Array:
     """Return an explanation for each text: the text as `quoted` shows it, then `what`."""
     if not texts.count:
         return pa.array([], pa.string())
-    short = replace(texts, end=np.minimum(texts.end, texts.begin + MOST_READ), valid=np.ones(texts.count, np.bool_))
+    short = replace(
+        texts, end=np.minimum(texts.end, texts.begin + MAX_READ_BYTES), valid=np.ones(texts.count, np.bool_)
+    )
     fine = are_utf8(*_places(short))
     odd = np.flatnonzero(~fine)
     whole = replace(short, valid=fine).array(pa.string())
-    tail = pc.if_else(pc.greater(pc.utf8_length(whole), LONGEST_QUOTED), "'...", "'")
-    shown = pc.binary_join_element_wise("'", pc.utf8_slice_codeunits(whole, 0, LONGEST_QUOTED), tail, "")
+    tail = pc.if_else(pc.greater(pc.utf8_length(whole), MAX_QUOTED), "'...", "'")
+    shown = pc.binary_join_element_wise("'", pc.utf8_slice_codeunits(whole, 0, MAX_QUOTED), tail, "")
     if odd.size:
         mended = pa.array([quoted(text) for text in short.some(odd)], pa.string())
         shown = pc.replace_with_mask(shown, pa.array(~fine), mended)
@@ -95,8 +97,8 @@ def details(texts: Texts, what: str) -> pa.Array:
 
 def quoted(text: bytes) -> str:
     """Return bytes as a short quoted text for people."""
-    shown = text[:MOST_READ].decode(errors="backslashreplace")
-    return f"'{shown}'" if len(shown) <= LONGEST_QUOTED else f"'{shown[:LONGEST_QUOTED]}'..."
+    shown = text[:MAX_READ_BYTES].decode(errors="backslashreplace")
+    return f"'{shown}'" if len(shown) <= MAX_QUOTED else f"'{shown[:MAX_QUOTED]}'..."
 
 
 Reader = Callable[[Texts, Field], tuple[pa.Array, Flags]]

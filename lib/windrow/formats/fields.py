@@ -48,7 +48,7 @@ ELSEWHERE = {  # what other systems call them
     "time": "time[us]", "time64": "time[us]", "time32": "time[ms]",
 }  # fmt: skip
 RAW_JSON = "json"  # the unchanged text of a member
-MOST_DIGITS = 38
+MAX_DIGITS = 38
 DEEPEST = 32
 TIMED = re.compile(r"(date|time\[\w+\]|timestamp\[\w+\]) (.+)", re.DOTALL)
 SIZED = re.compile(r"(.*),\s*(\d{1,9})", re.DOTALL)
@@ -118,9 +118,9 @@ def _type(text: str, depth: int = 0) -> pa.DataType:
         return PLAIN[text]
     if decimal := DECIMAL.fullmatch(text):
         digits, scale = int(decimal[1]), int(decimal[2])
-        if not scale <= digits or not 1 <= digits <= MOST_DIGITS:
+        if not scale <= digits or not 1 <= digits <= MAX_DIGITS:
             raise SettingsError(
-                f"{text} is impossible", f"Use 1 to {MOST_DIGITS} digits, and a scale that is not above them."
+                f"{text} is impossible", f"Use 1 to {MAX_DIGITS} digits, and a scale that is not above them."
             )
         return pa.decimal128(digits, scale)
     head, bracket, inside = text.partition("<")

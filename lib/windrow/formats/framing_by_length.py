@@ -18,7 +18,7 @@ from windrow.formats.framing import AFTER_GAP, GAP, OPEN, OVERSIZE, RECORD, Fram
 from windrow.formats.part import FormatPart
 
 ByteOrder = Literal["little", "big"]
-LONGEST = 2**62  # stands for any length above it
+MAX_LENGTH = 2**62  # stands for any length above it
 WHOLE = 0  # no length is impossible
 
 
@@ -136,7 +136,7 @@ def _hop(buffer: ByteArray, at: int, width: int, big: bool, own: int, most: int,
         length = 0
         for place in range(width):
             byte = buffer[at + place] if big else buffer[at + width - 1 - place]
-            length = length * 256 + np.int64(byte) if length < LONGEST // 256 else LONGEST  # type: ignore[assignment]
+            length = length * 256 + np.int64(byte) if length < MAX_LENGTH // 256 else MAX_LENGTH  # type: ignore[assignment]
         length -= own
         if not 0 <= length <= most:
             return count, at, length

@@ -26,7 +26,7 @@ from windrow.formats.shapes import FAILURES, Node, checked, column, fits, good, 
 
 SLICE_RECORDS = 4096
 SLICE_BYTES = 2**26
-LONGEST_VALUE = 60
+MAX_VALUE = 60
 MSGPACK = msgspec.msgpack.Decoder(msgspec.Raw)
 TOO_DEEP = "nests too deeply"
 PLACED = re.compile(r"(?:.* is malformed: )?(?P<message>.*?) \(byte (?P<place>\d+)\)", re.DOTALL)
@@ -189,4 +189,4 @@ def _shown(node: Node | None) -> str:
     if node is None:
         return ""
     text = json.dumps(node.value, ensure_ascii=False, default=str, skipkeys=True)
-    return f": {text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + '…'}"
+    return f": {text if len(text) <= MAX_VALUE else text[: MAX_VALUE - 1] + '…'}"

@@ -16,7 +16,7 @@ from windrow.columnar.blocks import eight
 from windrow.columnar.compiled import ByteArray, Flags, Ints, compiled
 from windrow.errors import require
 
-MOST_BYTES = 2**31 - 1
+MAX_BYTES = 2**31 - 1
 PIECE = 8  # bytes that are copied together, as one number
 
 
@@ -58,7 +58,7 @@ class Texts:
         """Return a copy as a `string` or `binary` array. It does not check for UTF-8."""
         bounds = np.empty(self.count + 1, np.int32)
         total = int(_bounds(self.begin, self.end, self.valid, bounds))
-        require(total <= MOST_BYTES, "the texts of a run fit into one array of Arrow")
+        require(total <= MAX_BYTES, "the texts of a run fit into one array of Arrow")
         data = np.empty(total + PIECE, np.uint8)
         _copy(self.buffer, self.begin, bounds, data)
         buffers = [bitmap(self.valid), pa.py_buffer(bounds), pa.py_buffer(data).slice(0, total)]

@@ -51,7 +51,7 @@ ZEROS, ABOVE_NINE, LOW_BYTES = (np.uint64(bytes_) for bytes_ in (0x3030303030303
 # The first pair of eight digits counts millions and the third hundreds; the second ten thousands and the fourth ones.
 LOW_SCALES, HIGH_SCALES = np.uint64(100 + (1_000_000 << 32)), np.uint64(1 + (10_000 << 32))
 HIGH_BITS, BYTE, EIGHT, TEN = (np.uint64(number) for number in (0x8080808080808080, 0xFF, 8, 10))
-AT_TIME, AT_SECOND, SHORTEST, LONGEST = (np.uint64(number) for number in (11, 17, 20, 30))
+AT_TIME, AT_SECOND, MIN_LENGTH, MAX_LENGTH = (np.uint64(number) for number in (11, 17, 20, 30))
 ONE, TWO = np.uint64(1), np.uint64(2)
 SCALES = 10 ** np.arange(10)
 BEYOND = 9.3e18  # does not fit into 64 bits; a smaller number that has overflowed has the wrong sign
@@ -160,7 +160,7 @@ def _usual(buffer: ByteArray, at: np.uint64, stop: np.uint64, digits: int, part:
     It reads words of eight bytes. XOR turns each byte into the value of its digit, or 0 for an expected separator.
     """
     size = stop - at
-    if size < SHORTEST or size > LONGEST or buffer[stop - ONE] != Z:
+    if size < MIN_LENGTH or size > MAX_LENGTH or buffer[stop - ONE] != Z:
         return False
     blank = buffer[at + AT_TIME - ONE] == BLANK
     date = eight(buffer, at) ^ DATE
@@ -169,17 +169,17 @@ def _usual(buffer: ByteArray, at: np.uint64, stop: np.uint64, digits: int, part:
     tens, ones = np.int64(buffer[at + AT_SECOND]) - ZERO, np.int64(buffer[at + AT_SECOND + ONE]) - ZERO
     wrong = odd & HIGH_BITS != 0 or buffer[at + AT_SECOND - ONE] != COLON
     wrong |= not (0 <= tens <= 9 and 0 <= ones <= 9)
-    wrong |= size > SHORTEST and (buffer[at + SHORTEST - ONE] != POINT or size == SHORTEST + ONE)
+    wrong |= size > MIN_LENGTH and (buffer[at + MIN_LENGTH - ONE] != POINT or size == MIN_LENGTH + ONE)
     fraction = np.int64(0)
-    if size > SHORTEST + ONE:
-        for behind_point in range(at + SHORTEST, stop - ONE - EIGHT):  # the first of nine digits
+    if size > MIN_LENGTH + ONE:
+        for behind_point in range(at + MIN_LENGTH, stop - ONE - EIGHT):  # the first of nine digits
             digit = np.int64(buffer[behind_point]) - ZERO
             wrong |= not 0 <= digit <= 9
             fraction = digit * 100_000_000
-        last, are_digits = _last_digits(buffer, stop - ONE, min(size - SHORTEST - ONE, EIGHT))
+        last, are_digits = _last_digits(buffer, stop - ONE, min(size - MIN_LENGTH - ONE, EIGHT))
         wrong |= not are_digits
         fraction += last
-    missing = digits if size == SHORTEST else digits - np.int64(size - SHORTEST - ONE)
+    missing = digits if size == MIN_LENGTH else digits - np.int64(size - MIN_LENGTH - ONE)
     if wrong or missing < 0:
         return False
     date, time = date * TEN + (date >> EIGHT), time * TEN + (time >> EIGHT)  # each two digits a number

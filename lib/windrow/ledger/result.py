@@ -123,16 +123,16 @@ class MicrobatchResult:
     `files` are those that Spark's tasks have written, with rows that are in no other place; a commit adds them.
 
     `states` has further rows, by the state of a topology: `id`, `state`, `deleted`, `known`, and only the columns of
-    the state. `cuts` says where a flush cuts. `open` has the totals of the sources whose open batches changed, `path`
-    says where it was processed. `history` has columns that the algorithm adds to the history row. `rules` are the
-    settings that a rollback puts in force again.
+    the state. `cuts` says where a flush cuts. `open` has the totals of the sources whose open batches changed,
+    `processed_on` says where it was processed. `history` has columns that the algorithm adds to the history row.
+    `rules` are the settings that a rollback puts in force again.
     """
 
     rows: Rows
     counts: Counts
     open: OpenBatches = field(default_factory=OpenBatches.none)
     cuts: Cuts = field(default_factory=Cuts.none)
-    path: str = "driver"
+    processed_on: str = "driver"
     history: Mapping[str, object] = field(default_factory=dict)
     states: Mapping[str, pa.Table] = field(default_factory=dict)
     files: Sequence[WrittenFile] = ()

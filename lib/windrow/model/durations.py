@@ -11,7 +11,7 @@ from windrow.errors import SettingsError
 
 UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 OF_RULES = ("window", "max_delay", "max_lead", "window_offset")
-LONGEST = 36_500 * UNITS["d"]
+MAX_DURATION = 36_500 * UNITS["d"]
 MILLISECOND, SECOND, LONG = UNITS["ms"], UNITS["s"], 2 * UNITS["m"]
 
 _READ = UNITS | {"min": UNITS["m"]}
@@ -28,7 +28,7 @@ def microseconds(duration: str | int | timedelta, name: str = "duration") -> int
     if isinstance(duration, bool) or not isinstance(duration, str | int):
         raise SettingsError(f"{name} is {duration!r}, not a duration", "Write it like 500ms, 10s, 5m or 1h30m.")
     value = duration if isinstance(duration, int) else _parse(duration, name)
-    if not 0 <= value <= LONGEST:
+    if not 0 <= value <= MAX_DURATION:
         raise SettingsError(f"{name} is {duration!r}, out of range", "A duration lies between 0 and 36500d.")
     return value
 

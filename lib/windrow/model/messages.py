@@ -67,7 +67,7 @@ def with_room(messages: pa.Table) -> pa.Table:
     """Return messages whose payloads are one array; many payload bytes need 64-bit offsets."""
     payload = messages["payload"]
     large = arrow.large_type(payload.type)
-    if payload.nbytes < arrow.MOST_BYTES or large == payload.type:
+    if payload.nbytes < arrow.MAX_BYTES or large == payload.type:
         return messages
     one = pa.chunked_array([payload.cast(large).combine_chunks()])
     return messages.set_column(messages.column_names.index("payload"), "payload", one)

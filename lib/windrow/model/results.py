@@ -35,7 +35,7 @@ class Committed:
     opened: int
     closed: int
     open_batches: int | None
-    path: str
+    processed_on: str
     commit_form: str
     prime_ms: float
     plan_ms: float

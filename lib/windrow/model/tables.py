@@ -107,7 +107,7 @@ HISTORY = [
     ("messages_read", pa.int64()), ("accepted", pa.int64()), ("rejected", pa.int64()), ("opened", pa.int64()),
     ("closed", pa.int64()), ("depot_version", pa.int64()), ("clocks", CLOCKS), ("rules", pa.string()),
     ("columns", pa.string()),
-    ("engine", pa.string()), ("path", pa.string()), ("commit_form", pa.string()), ("started_at", TIME),
+    ("engine", pa.string()), ("processed_on", pa.string()), ("commit_form", pa.string()), ("started_at", TIME),
     ("prime_ms", pa.float64()), ("plan_ms", pa.float64()), ("process_ms", pa.float64()),
 ]  # fmt: skip
 

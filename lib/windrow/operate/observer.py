@@ -20,7 +20,7 @@ COUNTS = ("messages", "accepted", "rejected", "opened", "closed")
 # What the line of a microbatch says of it, before and after the engine.
 FIRST = (
     "kind", "attempt", "depot_version", "messages", "accepted", "rejected", "reasons", "opened", "closed",
-    "open_batches", "path",
+    "open_batches", "processed_on",
 )  # fmt: skip
 LAST = ("prime_ms", "plan_ms", "process_ms", "commit_ms", "lag_ms")
 

@@ -35,7 +35,7 @@ class Spans(Observer):
 
     def committed(self, committed: Committed) -> None:
         """Create the spans of a microbatch; they end now."""
-        names = ("kind", "attempt", "depot_version", "path", *COUNTS)
+        names = ("kind", "attempt", "depot_version", "processed_on", *COUNTS)
         known = {f"windrow.{name}": getattr(committed, name) for name in names}
         described = {name: value for name, value in known.items() if value is not None}
         took = [round(milliseconds * 1_000) * NANOSECONDS for milliseconds in committed.phases().values()]

@@ -37,7 +37,7 @@ from windrow.producer.writer import DepotWriter, Entry
 from windrow.settings.producer import ProducerOptions
 
 LOG = logging.getLogger("windrow.producer")
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between attempts
+FIRST_PAUSE, MAX_PAUSE = 0.05, 2.0  # seconds between attempts
 EXIT_SECONDS = 120.0
 
 
@@ -206,7 +206,7 @@ class Committer:
                     raise self._given_up(queue, batch, why, hint)
                 self._bell.room.wait_for(lambda: queue.state is State.CLOSED, pause)
                 queue.counters.retries += 1
-            pause = min(2 * pause, LONGEST_PAUSE)
+            pause = min(2 * pause, MAX_PAUSE)
 
     def _is_awaited(self, queue: ProducerQueue, batch: Batch, pause: float = 0.0) -> bool:
         """Tell whether a batch is still awaited after a pause; otherwise its senders would not learn of a commit."""

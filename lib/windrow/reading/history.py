@@ -14,7 +14,7 @@ from windrow.reading.tables import Ledger, open_ledger, within
 
 HISTORY = """
 SELECT h.microbatch, attempt, kind, messages_read AS messages, accepted, rejected, opened, closed, depot_version,
-    coalesce(len(versions), 0) AS depot_versions, engine, path, commit_form, started_at,
+    coalesce(len(versions), 0) AS depot_versions, engine, processed_on, commit_form, started_at,
     prime_ms, plan_ms, process_ms,{of_topology}
     (epoch_us(started_at) - newest) / 1000 AS newest_ms,
     (epoch_us(started_at) - oldest) / 1000 AS oldest_ms
@@ -31,7 +31,7 @@ ORDER BY h.microbatch{in_order}
 """
 OF_TOPOLOGY = " rules, depot, planned_id, planned_at, events_fired, options_used, appended,"
 LATER = ("migrated", "overtook")
-MOST_COMMITS = 2_000  # each is a file of the log to open
+MAX_COMMITS = 2_000  # each is a file of the log to open
 
 
 def history(ledger: str | Ledger, begin: int | None = None, end: int | None = None) -> pa.Table:
@@ -59,7 +59,7 @@ def history(ledger: str | Ledger, begin: int | None = None, end: int | None = No
 
 def _commits(book: Ledger, rows: pa.Table) -> pa.ChunkedArray:
     """Return the milliseconds from the end of the last phase to the commit in Delta's log; NULL if it is gone."""
-    noted = [note for note in map(_note, book.table.history(MOST_COMMITS)) if note]  # the latest first
+    noted = [note for note in map(_note, book.table.history(MAX_COMMITS)) if note]  # the latest first
     stamps = dict(reversed(noted))
     at = pa.array([stamps.get(number) for number in rows["microbatch"].to_pylist()], pa.float64())
     ready = pc.divide(rows["started_at"].cast(pa.int64()), 1e3)

@@ -15,11 +15,11 @@ class Why:
     """What happened, and what would have kept the message."""
 
     why: str
-    remedy: str
+    hint: str
 
 
 TIMES = ("event_time", "received_at", "processing_time")
-REMEDIES = {
+HINTS = {
     "format_cast": "correct the type of the field under [format] fields, or the program that writes the source",
     "format_codec": "chunks must be a stream of whole frames of [format] codec, of at most max_decoded_bytes",
     "format_columns": "each record must have as many columns as [format] fields or the header names",
@@ -33,9 +33,9 @@ REMEDIES = {
 }
 
 
-def remedy(reason: str) -> str:
+def reason_hint(reason: str) -> str:
     """Return what to do about a record or chunk that a format refuses for this reason."""
-    return REMEDIES.get(reason, "correct the format, or the program that writes the source")
+    return HINTS.get(reason, "correct the format, or the program that writes the source")
 
 
 def explain(refused: Mapping[str, Any], max_delay: int, max_lead: int, first: str | None = None) -> Why:

@@ -106,7 +106,7 @@ class MicrobatchRow:
     opened: int
     closed: int
     engine: str
-    path: str
+    processed_on: str
     started_at: str
     prime_ms: float
     plan_ms: float

@@ -38,7 +38,7 @@ BATCH = ("id", "state", "window_start", "window_end", "closed_at", "close_reason
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One arrival of a message and what became of it, with `why` and `remedy` in words.
+    """One arrival of a message and what became of it, with `why` and `hint` in words.
 
     `batch` has the id, window and state of the batch that holds it; `rejection` has id, reason and by how much it
     missed. `depot_version` and `microbatch` are None where they are not (or no longer) known.
@@ -57,7 +57,7 @@ class Arrival:
     batch: Row | None
     rejection: Row | None
     why: str
-    remedy: str
+    hint: str
 
 
 def trace(
@@ -179,7 +179,7 @@ class _History:
             batch=holder["batch"] if holder else None,
             rejection=rejection,
             why=why.why,
-            remedy=why.remedy,
+            hint=why.hint,
         )
 
     def _outcome(

@@ -122,12 +122,12 @@ class LedgerWarning:
     """What is off, under the code that the doctor gives it, and what to do about it."""
 
     code: str
-    what: str
-    todo: str
+    message: str
+    hint: str
 
     def __str__(self) -> str:
         """Return both as one line."""
-        return f"{self.what}. {self.todo}"
+        return f"{self.message}. {self.hint}"
 
 
 def statement(query: str, min_count: int = MIN_COUNT, batch: str = "{batch}", since: int | None = None) -> str:

@@ -20,7 +20,7 @@ class ArrowRows:
     """The rows of an Arrow table."""
 
     content: pa.Table
-    path: str = "driver"
+    processed_on: str = "driver"
 
     @property
     def count(self) -> int:

@@ -70,7 +70,7 @@ class FrameRows:
     content: DataFrame
     conform: Function
     known: int | None = None
-    path: str = "executors"
+    processed_on: str = "executors"
 
     @property
     def count(self) -> int:

@@ -17,7 +17,7 @@ class Rows(Protocol):
     """Rows of a depot, or rows made of them."""
 
     @property
-    def path(self) -> str:
+    def processed_on(self) -> str:
         """Return where the rows are: `driver` or `executors`."""
 
     @property

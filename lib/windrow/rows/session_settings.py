@@ -23,9 +23,9 @@ SMALL_BYTES = 4_000_000
 # Generating code in every task takes longer than interpreting a small query.
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 FEW_ROWS = 2_000
-MOST_ROWS, MOST_BYTES = (f"spark.sql.execution.arrow.max{of}PerBatch" for of in ("Records", "Bytes"))
-FEW_AT_ONCE = {MOST_ROWS: "4"}
-FEW_BYTES = {MOST_ROWS: "1000000", MOST_BYTES: "16777216"}  # many small rows at a time, where Spark has it
+MAX_ROWS, MAX_BYTES = (f"spark.sql.execution.arrow.max{of}PerBatch" for of in ("Records", "Bytes"))
+FEW_AT_ONCE = {MAX_ROWS: "4"}
+FEW_BYTES = {MAX_ROWS: "1000000", MAX_BYTES: "16777216"}  # many small rows at a time, where Spark has it
 NOTE = "spark.databricks.delta.commitInfo.userMetadata"  # user metadata of a commit, shown in the table's history
 
 
@@ -60,7 +60,7 @@ def knows(session: SparkSession, name: str) -> bool:
 
 def small_batches(session: SparkSession) -> dict[str, str | None]:
     """Return the settings for large rows, such as chunks of up to 256 MiB: 16 MiB at a time, or else a few rows."""
-    return {**FEW_BYTES} if knows(session, MOST_BYTES) else {**FEW_AT_ONCE}
+    return {**FEW_BYTES} if knows(session, MAX_BYTES) else {**FEW_AT_ONCE}
 
 
 def _restore(session: SparkSession, settings: Mapping[str, str | None]) -> None:

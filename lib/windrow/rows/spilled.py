@@ -63,7 +63,7 @@ class SpilledRows:
     places: Mapping[int, list[int]]
     parts: tuple[tuple[int, ...], ...]
     by_version: Counter[int]
-    path: str = "parts"
+    processed_on: str = "parts"
 
     @classmethod
     def of(cls, rows: Iterable[pa.Table], room: Room, file: IO[bytes]) -> SpilledRows:
@@ -123,7 +123,7 @@ class SpilledTable:
     place: int
     by_version: Mapping[int, int]
     functions: tuple[Function, ...] = ()
-    path: str = "parts"
+    processed_on: str = "parts"
 
     @classmethod
     def of(cls, rows: pa.Table, file: IO[bytes]) -> SpilledTable:

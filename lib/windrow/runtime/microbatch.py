@@ -275,7 +275,7 @@ class Microbatch:
             opened=counts.opened,
             closed=counts.closed,
             open_batches=self.primed.open.total[0] + counts.opened - counts.closed,
-            path=processed.path,
+            processed_on=processed.processed_on,
             commit_form=self._ledger.commit_form,
             **self._phases,
         )

@@ -34,7 +34,7 @@ def process(step: Step, arrived: Slice | None, live: Live, ledger: Ledger) -> Mi
     from windrow.ledger.open_batches import SparkOpen
     from windrow.runtime.executors import process_on_executors
 
-    here = arrived is None or arrived.path == "driver"
+    here = arrived is None or arrived.processed_on == "driver"
     most, cached = ledger.settings.max_driver_messages, ledger.settings.max_cached_bytes
     messages, totals, opened = 0 if arrived is None else arrived.rows.count, live.totals, live.open
     few = None if reads_all(totals, messages, cached) else wanted

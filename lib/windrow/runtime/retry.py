@@ -8,7 +8,7 @@ from windrow.errors import RetriesExhaustedError, WindrowError, first_line
 from windrow.model.clock import Clock
 
 FIRST_BACKOFF = 500_000
-LONGEST_BACKOFF = 30_000_000
+MAX_BACKOFF = 30_000_000
 
 
 class Retry:
@@ -36,7 +36,7 @@ class Retry:
                 f"{hint}Earlier commits stay; the next run continues from there.",
             ) from error
         self._retrying(error, self.attempt)
-        pause = min(FIRST_BACKOFF * 2 ** (self.attempt - 1), LONGEST_BACKOFF)
+        pause = min(FIRST_BACKOFF * 2 ** (self.attempt - 1), MAX_BACKOFF)
         self.attempt += 1
         if self._clock.wait(pause):
             raise error

@@ -32,7 +32,7 @@ def in_part(plan: DepotPlan, known: DepotState, latest: int, until: int | None) 
     before, whole = known.reached, plan.arrived
     if not isinstance(whole, MessageSlice):
         return plan
-    ends = until is None or whole.path != "driver" or last_time(plan.summary, plan.floors) <= until
+    ends = until is None or whole.processed_on != "driver" or last_time(plan.summary, plan.floors) <= until
     if ends and before.part_until is None:
         return plan
     fingerprint = plan.reached.commit_fingerprint

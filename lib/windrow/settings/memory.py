@@ -7,14 +7,14 @@ from contextlib import suppress
 from pathlib import Path
 
 LIMITS = ("memory.max", "memory/memory.limit_in_bytes")  # of a container: cgroup 2, and 1
-MOST_DRIVER_MESSAGES = 1_000_000  # the executors take over where they are faster
+MAX_DRIVER_MESSAGES = 1_000_000  # the executors take over where they are faster
 # A message takes about a kilobyte while it is processed. Spark's JVM and what else is there have the rest.
 BYTES_OF_DRIVER_MESSAGE = 4_000
 
 
 def driver_messages(limits: Path = Path("/sys/fs/cgroup")) -> int:
     """Return how many new messages a driver with this much memory processes itself."""
-    return min(MOST_DRIVER_MESSAGES, memory_bytes(limits) // BYTES_OF_DRIVER_MESSAGE)
+    return min(MAX_DRIVER_MESSAGES, memory_bytes(limits) // BYTES_OF_DRIVER_MESSAGE)
 
 
 def memory_bytes(limits: Path) -> int:

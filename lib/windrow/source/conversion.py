@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from windrow.rows.frame import FrameRows
 
 Counted = Mapping[int, int | None]
-LEAST_BYTES = 10  # of a row in a file: the recorded sample takes 16
+MIN_BYTES = 10  # of a row in a file: the recorded sample takes 16
 COLUMNS = list(messages.COLUMNS)
 TIMES = ("event_time", "received_at")
 
@@ -183,7 +183,7 @@ class Conversion:
     def next_versions(self, counts: Counted, byte_count: Mapping[int, int], after: int, max_messages: int) -> list[int]:
         """Choose the versions of the next slice after one: by their rows, and in a raw depot also by their bytes."""
         estimated = {
-            at: byte_count[at] // LEAST_BYTES if count is None and at in byte_count else count
+            at: byte_count[at] // MIN_BYTES if count is None and at in byte_count else count
             for at, count in counts.items()
         }
         chosen = next_versions(estimated, after, self.most_rows(max_messages))

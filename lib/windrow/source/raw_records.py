@@ -43,7 +43,7 @@ class ParsedChunks:
         known = schema.append(pa.field("known", pa.bool_()))
         partial = in_columns(self.partial, schema).append_column("known", self.partial["known"])
         parts = [*(one.map(refused, known) for one in self.rejects), ArrowRows(partial)]
-        return [one for one in parts if one.path == "executors" or one.count]
+        return [one for one in parts if one.processed_on == "executors" or one.count]
 
 
 def parse_here(rows: pa.Table, partial: PartialOf, format_: Format, to_messages: Function) -> ParsedChunks:

@@ -39,9 +39,9 @@ class Slice:
     expected: Mapping[int, int | None]
 
     @property
-    def path(self) -> str:
+    def processed_on(self) -> str:
         """Return where the rows are: `driver` or `executors`."""
-        return self.rows.path
+        return self.rows.processed_on
 
     @property
     def volume(self) -> Volume | None:
@@ -94,7 +94,7 @@ class MessageSlice(Slice):
         return combine(pa.concat_tables(parts))
 
     def _summary(self, latest: int) -> pa.Table:
-        if self.path == "executors":
+        if self.processed_on == "executors":
             from windrow.source.spark_summary import can_summarise, summarised
 
             rows = cast("FrameRows", self.rows)
@@ -104,7 +104,7 @@ class MessageSlice(Slice):
 
     def times(self) -> pa.Table | None:
         """Return source, key and event time of its messages; those that lack one are invalid."""
-        return times_of(self.rows.table()) if self.path == "driver" else None
+        return times_of(self.rows.table()) if self.processed_on == "driver" else None
 
     def extra_rows(self, microbatch: int, schema: pa.Schema) -> list[Rows]:
         """Return what a format rejected and left unfinished."""

@@ -29,7 +29,7 @@ _PLAIN = {
     _KINDS.TIMESTAMPTZ: TIME,
 }
 _DECIMAL = re.compile(r"DECIMAL(?:\((\d{1,2})(?:, (\d{1,2}))?\))?", re.ASCII)
-_MOST_DIGITS = 38
+_MAX_DIGITS = 38
 _KEYS = {pa.string(), pa.int64(), pa.int32(), pa.bool_(), pa.date32(), TIME}
 
 
@@ -69,7 +69,7 @@ def _type(kind: exp.DataType | None, declared: str) -> pa.DataType:
             return _PLAIN[kind.this]
         if decimal := _DECIMAL.fullmatch(kind.sql("spark")):
             precision, scale = int(decimal[1] or 10), int(decimal[2] or 0)
-            if scale <= precision and 1 <= precision <= _MOST_DIGITS:
+            if scale <= precision and 1 <= precision <= _MAX_DIGITS:
                 return pa.decimal128(precision, scale)
         if kind.this == _KINDS.ARRAY and len(kind.expressions) == 1:
             return pa.list_(_type(kind.expressions[0], declared))

@@ -293,10 +293,10 @@ def joined(
 ) -> MicrobatchResult:
     """Return the rows to commit as a frame: `frames` and other rows, wherever they are."""
     engine, schema = cast("SparkEngine", plan.ledger.engine), plan.primed.progress.schema
-    filled = [one.frame(engine.session_at_work) for one in others if one.path == "executors" or one.count]
+    filled = [one.frame(engine.session_at_work) for one in others if one.processed_on == "executors" or one.count]
     every = [*frames, *(_in_columns(one, schema) for one in filled)]
     rows, counts = _counted(reduce(lambda one, other: one.unionByName(other), every))
-    return MicrobatchResult(rows, counts, path="executors", history=history)
+    return MicrobatchResult(rows, counts, processed_on="executors", history=history)
 
 
 def _in_columns(rows: DataFrame, schema: pa.Schema) -> DataFrame:

@@ -166,13 +166,16 @@ class Work:
         schema, states = self.plan.primed.progress.schema, self.states.values()
         changes = [one.changes(schema) for one in states if not isinstance(one, ArrowState)]
         frames = [rows for rows in changes if rows is not None]
-        if frames or any(one.path == "executors" for one in extra):
+        if frames or any(one.processed_on == "executors" for one in extra):
             from windrow.topology.frame_state import joined
 
             return joined(self.plan, frames, [*extra, *map(ArrowRows, [here, *changed.values()])], history)
-        rows, path = pa.concat_tables([here, *(one.table() for one in extra)]), "executors" if spread else "driver"
+        rows, processed_on = (
+            pa.concat_tables([here, *(one.table() for one in extra)]),
+            "executors" if spread else "driver",
+        )
         counts = Counts.with_states(rows, changed.values())
-        return MicrobatchResult(rows, counts, path=path, history=history, states=changed)
+        return MicrobatchResult(rows, counts, processed_on=processed_on, history=history, states=changed)
 
     def _extra(self) -> list[Rows]:
         """Return what formats rejected or left unfinished, named after its depot."""
@@ -306,7 +309,7 @@ def application(ledger: Ledger, output: str, depots: Iterable[str]) -> str:
 
 
 def _is_on_executors(depot: DepotPlan) -> bool:
-    return depot.arrived is not None and depot.arrived.path == "executors"
+    return depot.arrived is not None and depot.arrived.processed_on == "executors"
 
 
 def of_depot(rows: pa.Table, depot: str | None) -> pa.Table:

@@ -245,7 +245,7 @@ def test_examined(spark: Any, settings: Settings, command: Callable[..., Any], m
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     found = {finding["code"]: finding for finding in command("doctor")["findings"]}
     assert not [finding for finding in found.values() if finding["level"] == "error"]
-    assert found["ledger-books"]["what"].startswith("the books balance: 30 messages read")
+    assert found["ledger-books"]["message"].startswith("the books balance: 30 messages read")
     assert found["depot-reach"]["level"] == "ok"
 
 

@@ -34,7 +34,7 @@ from windrow.topology.functions import Functions
 from windrow.topology.running import runner_of, tables_of
 from windrow.topology.verify import verify_topology
 
-MOST_SECONDS = 8  # until a driver is killed at a random moment
+MAX_SECONDS = 8  # until a driver is killed at a random moment
 PATIENCE_SECONDS = 600  # each statement takes a second or two there
 Stop = tuple[str, str, int]  # kill or fail, where, which time or how often
 
@@ -171,7 +171,7 @@ class Named:
             return
         with children(self._driver(None)) as (child,):
             child.go()
-            child.process.join(self.random.random() * MOST_SECONDS)
+            child.process.join(self.random.random() * MAX_SECONDS)
             self.trial.struck |= child.kill()
 
     def failing(self) -> None:

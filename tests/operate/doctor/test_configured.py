@@ -14,8 +14,8 @@ def test_refused() -> None:
     settings, [found] = load(read)
     assert settings is None
     assert (found.level, found.code) == ("error", "settings")
-    assert found.what == "WINDROW-SETTINGS: unknown setting 'retires'"
-    assert found.todo == "Did you mean retries?"
+    assert found.message == "WINDROW-SETTINGS: unknown setting 'retires'"
+    assert found.hint == "Did you mean retries?"
 
 
 def test_warnings_become_findings() -> None:

@@ -63,8 +63,8 @@ class TestSound:
         """Tables that Windrow made and ran have nothing wrong with them, and there is nothing to do."""
         findings = seen(world)
         assert wrong(findings) == {}
-        assert {one.todo for one in findings if one.level == "ok"} == {""}
-        assert of(findings, "ledger-books").what == "the books balance: 2 messages read, 2 in batches, 0 rejected"
+        assert {one.hint for one in findings if one.level == "ok"} == {""}
+        assert of(findings, "ledger-books").message == "the books balance: 2 messages read, 2 in batches, 0 rejected"
 
     def test_order(self, world: World) -> None:
         """Findings are ordered by what they are about, and every code stands under one heading."""
@@ -85,7 +85,7 @@ class TestDepot:
         DeltaTable(world.depot).alter.set_table_properties({"delta.enableChangeDataFeed": "false"})
         DeltaTable(world.depot).optimize.compact()
         found = of(seen(world), "depot-feed")
-        assert (found.level, "only versions that append" in found.what) == ("ok", True)
+        assert (found.level, "only versions that append" in found.message) == ("ok", True)
         assert "depot-reach" not in wrong(seen(world))
 
     def test_feed_switched_on_later(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
@@ -95,7 +95,7 @@ class TestDepot:
         write_deltalake(world.depot, table([message()]))
         DeltaTable(world.depot).alter.set_table_properties(FEED)
         found = of(seen(world), "depot-reach")
-        assert (found.level, "versions 0 to 1 can be read" in found.what) == ("ok", True)
+        assert (found.level, "versions 0 to 1 can be read" in found.message) == ("ok", True)
         assert wrong(seen(world))["depot-retention"] == "warning"
 
     def test_versions_that_are_gone(self, world: World) -> None:
@@ -107,7 +107,7 @@ class TestDepot:
         assert of(seen(world), "depot-reach").level == "ok"
         forget(world.depot, last_version=3)
         found = of(seen(world), "depot-reach")
-        assert (found.level, "version 3 comes next" in found.what) == ("error", True)
+        assert (found.level, "version 3 comes next" in found.message) == ("error", True)
 
     def test_missing_file(self, world: World) -> None:
         """When a data file of the version that must be read next is missing, the doctor and the run name it."""
@@ -116,7 +116,7 @@ class TestDepot:
         [name] = [action["add"]["path"] for action in map(json.loads, entry.splitlines()) if "add" in action]
         Path(world.depot, name).unlink()
         found = of(seen(world), "depot-reach")
-        assert (found.level, name in found.what) == ("error", True)
+        assert (found.level, name in found.message) == ("error", True)
         with pytest.raises(WindrowError, match=name) as failed:
             world.runner(EngineFactory("embedded"), retries=0).once()
         assert 'start_from = "version:4"' in failed.value.hint
@@ -126,7 +126,7 @@ class TestDepot:
         """Deleted rows are reported if the version is still unread, because the next run stops there."""
         DeltaTable(world.depot).delete("type = 'a'")
         found = of(seen(world, on_depot_delete=setting), "depot-changes")
-        assert (found.level, "version 3" in found.what) == (level, True)
+        assert (found.level, "version 3" in found.message) == (level, True)
 
     def test_columns(self, tmp_path: Path, clock: ManualClock) -> None:
         """A depot without the columns of messages, or with types that cannot be cast, is an error."""
@@ -134,12 +134,12 @@ class TestDepot:
         world.depot = str(tmp_path / "other")
         write_deltalake(world.depot, pa.table({"key": ["k"], "type": ["a"]}), configuration=FEED)
         found = of(seen(world), "depot-columns")
-        assert (found.level, "event_time, received_at" in found.what) == ("error", True), found.what
+        assert (found.level, "event_time, received_at" in found.message) == ("error", True), found.message
         world.depot = str(tmp_path / "lists")
         lists = pa.table({name: [["x"]] for name in ("key", "type", "event_time", "received_at")})
         write_deltalake(world.depot, lists, configuration=FEED)
         found = of(seen(world), "depot-columns")
-        assert (found.level, "WINDROW-MESSAGES" in found.what) == ("error", True), found.what
+        assert (found.level, "WINDROW-MESSAGES" in found.message) == ("error", True), found.message
 
     def test_columns_in_another_case(self, tmp_path: Path, clock: ManualClock) -> None:
         """Column names that differ only in case are accepted, as in a run."""
@@ -166,17 +166,17 @@ class TestDepot:
         write_deltalake(world.depot, renamed, configuration=FEED)
         assert of(seen(world), "depot-columns").level == "error"
         found = of(seen(world, depot_columns=mapping), "depot-columns")
-        assert (found.level, says in found.what) == (level, True), found.what
+        assert (found.level, says in found.message) == (level, True), found.message
 
     def test_raw(self, world: World, tmp_path: Path) -> None:
         """A raw depot needs a format, and columns that the mapping makes of its fields."""
         world.depot = str(tmp_path / "raw")
         create_depot(world.depot, None)
-        assert "WINDROW-SETTINGS" in of(seen(world), "depot-columns").what
+        assert "WINDROW-SETTINGS" in of(seen(world), "depot-columns").message
         chosen = {"type": "csv", "fields": {"key": "string", "type": "string", "ts": "timestamp[us]"}}
-        assert "event_time" in of(seen(world, format=chosen), "depot-columns").what
+        assert "event_time" in of(seen(world, format=chosen), "depot-columns").message
         found = of(seen(world, format=chosen, depot_columns={"event_time": "ts"}), "depot-columns")
-        assert (found.level, found.what) == ("ok", "raw chunks of csv")
+        assert (found.level, found.message) == ("ok", "raw chunks of csv")
 
     @pytest.mark.parametrize(("runs_on", "level"), [("embedded", "error"), ("spark", "warning")])
     def test_raw_mapped_on_spark(self, world: World, tmp_path: Path, runs_on: str, level: str) -> None:
@@ -186,14 +186,14 @@ class TestDepot:
         chosen = {"type": "csv", "fields": {"name": "string", "type": "string", "ts": "timestamp[us]"}}
         mapping = {"key": "soundex(name)", "event_time": "ts", "received_at": "ts"}
         found = of(seen(world, engine=runs_on, format=chosen, depot_columns=mapping), "depot-columns")
-        assert (found.level, "without Spark the mapping does not run" in found.what) == (level, True), found.what
+        assert (found.level, "without Spark the mapping does not run" in found.message) == (level, True), found.message
 
     @pytest.mark.parametrize("mapping", [{}, {"key": "source"}], ids=["own", "mapped"])
     def test_a_ledger(self, world: World, tmp_path: Path, mapping: dict[str, str]) -> None:
         """A ledger has the columns of messages, but as a depot it is refused, as a run refuses it."""
         world.depot, world.ledger = world.ledger, str(tmp_path / "new")
         found = of(seen(world, depot_columns=mapping), "depot-columns")
-        assert (found.level, "is a ledger, not a depot" in found.what) == ("error", True), found.what
+        assert (found.level, "is a ledger, not a depot" in found.message) == ("error", True), found.message
 
     def test_catalog_name(self, world: World) -> None:
         """A catalog table with an unknown path cannot be checked, which is only a warning."""
@@ -204,7 +204,7 @@ class TestDepot:
         """A ledger of another depot is an error with the code of the exception that run raises."""
         (tmp_path / "second").mkdir()
         world.depot = World(tmp_path / "second", clock).depot
-        assert "WINDROW-DEPOT-MISMATCH" in of(seen(world), "ledger").what
+        assert "WINDROW-DEPOT-MISMATCH" in of(seen(world), "ledger").message
 
 
 def forget(location: str, last_version: int) -> None:
@@ -226,7 +226,7 @@ class TestFeatures:
         described["configuration"]["delta.columnMapping.mode"] = "name"
         upgrade(world.depot, "columnMapping", {"metaData": described})
         found = of(seen(world), "depot-reach")
-        assert (found.level, "Column mapping" in found.what) == ("error", True), found.what
+        assert (found.level, "Column mapping" in found.message) == ("error", True), found.message
         assert of(seen(world, engine="spark"), "depot-reach").level == "warning"
 
     def test_unknown_feature(self, world: World) -> None:
@@ -234,8 +234,8 @@ class TestFeatures:
         upgrade(world.depot, "telepathy")
         found = of(seen(world), "depot")
         assert found.level == "error"
-        assert "WINDROW-TABLE-UNREADABLE" in found.what
-        assert "telepathy" in found.what
+        assert "WINDROW-TABLE-UNREADABLE" in found.message
+        assert "telepathy" in found.message
 
 
 def upgrade(location: str, feature: str, more: Row | None = None) -> None:
@@ -260,35 +260,35 @@ class TestLedger:
         """A ledger that lost rows does not balance, which is an error that names verify."""
         DeltaTable(world.ledger).delete("state = 'open'")
         found = of(seen(world), "ledger-books")
-        assert (found.level, "windrow verify" in found.todo) == ("error", True)
-        assert found.what == "the books do not balance: 2 messages read, 0 in batches, 0 rejected"
+        assert (found.level, "windrow verify" in found.hint) == ("error", True)
+        assert found.message == "the books do not balance: 2 messages read, 0 in batches, 0 rejected"
 
     def test_history(self, world: World) -> None:
         """A history that lost a microbatch without messages is found by its number."""
         world.runner(EngineFactory("embedded")).tick(NOW + HOUR)
         assert of(seen(world), "ledger-books").level == "ok"
         DeltaTable(world.ledger).delete("state = 'microbatch' AND kind = 'tick'")
-        assert "the history has 1 microbatches, the progress row counts 2" in of(seen(world), "ledger-books").what
+        assert "the history has 1 microbatches, the progress row counts 2" in of(seen(world), "ledger-books").message
 
     def test_damaged(self, world: World) -> None:
         """A ledger without its progress row, or a table that is none, is an error."""
         DeltaTable(world.ledger).delete("id = 'progress'")
-        assert "0 progress rows" in of(seen(world), "ledger").what
+        assert "0 progress rows" in of(seen(world), "ledger").message
         shutil.rmtree(world.ledger)
         shutil.copytree(world.depot, world.ledger)
-        assert "not a ledger" in of(seen(world), "ledger").what
+        assert "not a ledger" in of(seen(world), "ledger").message
 
     def test_retention(self, world: World) -> None:
         """`retention` does not change an existing ledger: a difference is a warning."""
         assert of(seen(world, retention="2160h"), "ledger-retention").level == "ok"
         found = of(seen(world, retention="30d"), "ledger-retention")
-        assert (found.level, "for 90d, but the setting retention is 30d" in found.what) == ("warning", True)
+        assert (found.level, "for 90d, but the setting retention is 30d" in found.message) == ("warning", True)
 
     def test_rules(self, world: World) -> None:
         """Rules that the next run changes are named."""
         found = of(seen(world, rules={"window": "20s"}), "ledger-rules")
-        assert "window from 10s to 20s" in found.what
-        assert "max_delay" not in found.what
+        assert "window from 10s to 20s" in found.message
+        assert "max_delay" not in found.message
 
     def test_too_much(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         """Many files, or many commits, are warnings."""
@@ -309,7 +309,7 @@ class TestClocks:
         """Messages stamped further ahead of the wall clock than max_clock_skew are a warning that says by how much."""
         world.publish([message("c", NOW, written() + 3 * HOUR)])
         found = of(seen(world), "clock-stamps")
-        assert (found.level, "up to 3h ahead" in found.what) == ("warning", True)
+        assert (found.level, "up to 3h ahead" in found.message) == ("warning", True)
         assert "clock-stamps" not in wrong(seen(world, max_clock_skew="3h"))
 
     def test_one_clock_for_all(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,7 +320,7 @@ class TestClocks:
         world.publish([message(key="late", event_time=NOW - HOUR, received_at=NOW - HOUR)])
         world.runner(EngineFactory("embedded")).once()
         found = of(seen(world), "clock-shared")
-        assert (found.level, "1 of them only" in found.what, "Map source" in found.todo) == ("warning", True, True)
+        assert (found.level, "1 of them only" in found.message, "Map source" in found.hint) == ("warning", True, True)
 
 
 def test_a_check_that_fails(world: World) -> None:
@@ -329,7 +329,7 @@ def test_a_check_that_fails(world: World) -> None:
         file.unlink()
     findings = seen(world)
     failed = [one for one in findings if one.code == "check"]
-    assert [(one.level, " ".join(one.what.split()[:5])) for one in failed] == [
+    assert [(one.level, " ".join(one.message.split()[:5])) for one in failed] == [
         ("error", "the check of books failed:"),
         ("error", "the check of warnings failed:"),
     ]
@@ -347,5 +347,5 @@ def test_data_files(world: World, role: str, harm: str) -> None:
     else:
         file.write_bytes(file.read_bytes() + b"1")
     findings = [finding for finding in seen(world) if finding.level == "error"]
-    assert file.name in next(finding.what for finding in findings if finding.code == "storage-files")
-    assert not any("please report" in finding.todo for finding in findings)
+    assert file.name in next(finding.message for finding in findings if finding.code == "storage-files")
+    assert not any("please report" in finding.hint for finding in findings)

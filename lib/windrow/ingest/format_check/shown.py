@@ -7,17 +7,17 @@ from typing import Any
 
 import pyarrow as pa
 
-LONGEST = 60
+MAX_LENGTH = 60
 CONTROLS = {number: f"\\x{number:02x}" for number in [*range(32), 127]} | {9: "\\t", 10: "\\n", 13: "\\r"}
 
 
 def beginning(content: bytes, text: bool) -> str:
     """Return the beginning of a record: as text in one line, or in hexadecimal."""
     if not text:
-        shown = content[: LONGEST // 3].hex(" ")
-        return shown if len(content) <= LONGEST // 3 else f"{shown} ..."
-    shown = printable(content[: 4 * LONGEST].rstrip(b"\r\n").decode(errors="backslashreplace"))
-    return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}..."
+        shown = content[: MAX_LENGTH // 3].hex(" ")
+        return shown if len(content) <= MAX_LENGTH // 3 else f"{shown} ..."
+    shown = printable(content[: 4 * MAX_LENGTH].rstrip(b"\r\n").decode(errors="backslashreplace"))
+    return shown if len(shown) <= MAX_LENGTH else f"{shown[:MAX_LENGTH]}..."
 
 
 def printable(text: str) -> str:

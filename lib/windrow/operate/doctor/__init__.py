@@ -69,7 +69,9 @@ def examine_tables(
     findings = [*safely(check_machine, engine, network), *findings]
     for one in tables:
         result = _of_table(one, now)
-        findings += [replace(finding, what=f"{one.name}: {finding.what}") for finding in result] if one.name else result
+        findings += (
+            [replace(finding, message=f"{one.name}: {finding.message}") for finding in result] if one.name else result
+        )
     return sorted(findings, key=lambda finding: list(ABOUT).index(finding.code))
 
 
@@ -93,6 +95,6 @@ def safely(check: Callable[..., Iterable[Finding]], *arguments: object) -> list[
     try:
         return list(check(*arguments))
     except Exception as failed:  # noqa: BLE001 - the other checks run whatever the error is
-        what = f"the check of {check.__name__.removeprefix('check_')} failed: {first_line(failed)}"
+        message = f"the check of {check.__name__.removeprefix('check_')} failed: {first_line(failed)}"
         known = failed.hint if isinstance(failed, WindrowError) else "This is unexpected: please report it."
-        return [error("check", what, f"{known} The other checks ran.")]
+        return [error("check", message, f"{known} The other checks ran.")]

@@ -27,9 +27,9 @@ def check_commits(role: str, table: TableLog, version: int, now: int) -> Iterato
     if ahead <= TOLERANCE_US:
         yield ok("clock-commits", f"the wall clock, {time_text(now)}, is not behind the latest commit of the {role}")
         return
-    what = f"the latest commit of the {role} is {_seconds(ahead)} in the future by this machine's clock"
-    todo = "Set the clock (NTP) here or on the writer: idle sources and clock_ahead depend on the wall clock."
-    yield warning("clock-commits", what, todo)
+    message = f"the latest commit of the {role} is {_seconds(ahead)} in the future by this machine's clock"
+    hint = "Set the clock (NTP) here or on the writer: idle sources and clock_ahead depend on the wall clock."
+    yield warning("clock-commits", message, hint)
 
 
 def check_stamps(depot: OpenDepot) -> Iterator[Finding]:
@@ -41,9 +41,9 @@ def check_stamps(depot: OpenDepot) -> Iterator[Finding]:
         return
     latest = pc.max(files[STAMPS].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())).as_py()
     if latest is not None and latest - depot.now > depot.settings.max_clock_skew:
-        what = f"the depot has messages stamped up to {_seconds(latest - depot.now)} ahead of the wall clock"
-        todo = "They are rejected as clock_ahead if they are read before then. Set the clock of the writer."
-        yield warning("clock-stamps", what, todo)
+        message = f"the depot has messages stamped up to {_seconds(latest - depot.now)} ahead of the wall clock"
+        hint = "They are rejected as clock_ahead if they are read before then. Set the clock of the writer."
+        yield warning("clock-stamps", message, hint)
 
 
 def _seconds(microseconds: int) -> str:

@@ -34,9 +34,9 @@ def check_columns(depot: OpenDepot) -> Iterator[Finding]:
     try:
         conversion.require_embedded()
     except WindrowError as refused:
-        what = f"without Spark the mapping does not run: {refused.message}"
+        message = f"without Spark the mapping does not run: {refused.message}"
         level: Level = "error" if depot.engine == "embedded" else "warning"
-        yield Finding(level, "depot-columns", what, refused.hint or "verify and show need it too.")
+        yield Finding(level, "depot-columns", message, refused.hint or "verify and show need it too.")
         return
     if conversion.format is not None:
         yield ok("depot-columns", f"raw chunks of {settings.format.type}")
@@ -53,8 +53,8 @@ def check_feed(depot: OpenDepot) -> Iterator[Finding]:
     elif isinstance(depot.table, DeltaTable) or not depot.table.needs_feed:
         yield ok("depot-feed", "the change data feed is off, so only versions that append rows can be read")
     else:
-        todo = f"Run ALTER TABLE {depot.settings.depot} SET TBLPROPERTIES ({FEED} = true): later versions can be read."
-        yield error("depot-feed", "the change data feed is off, and without it Spark cannot tell versions apart", todo)
+        hint = f"Run ALTER TABLE {depot.settings.depot} SET TBLPROPERTIES ({FEED} = true): later versions can be read."
+        yield error("depot-feed", "the change data feed is off, and without it Spark cannot tell versions apart", hint)
 
 
 def check_reach(depot: OpenDepot) -> Iterator[Finding]:
@@ -67,12 +67,12 @@ def check_reach(depot: OpenDepot) -> Iterator[Finding]:
     last = latest if isinstance(depot.table, DeltaTable) else first - 1  # Spark would read all rows
     failed = _failure(depot.table, first if depot.progress is None else then, last)
     if failed and then < first:
-        what = f"depot version {then} comes next, but only versions from {first} on can be read"
-        yield error("depot-reach", what, f"The versions in between are lost. {again}")
+        message = f"depot version {then} comes next, but only versions from {first} on can be read"
+        yield error("depot-reach", message, f"The versions in between are lost. {again}")
     elif failed:
-        what = f"delta-rs cannot read all unread versions up to {latest}: {failed}"
-        todo = "Bring back what is missing; a table feature that delta-rs does not know needs DROP FEATURE, or Spark."
-        yield (warning if depot.engine == "spark" else error)("depot-reach", what, todo)
+        message = f"delta-rs cannot read all unread versions up to {latest}: {failed}"
+        hint = "Bring back what is missing; a table feature that delta-rs does not know needs DROP FEATURE, or Spark."
+        yield (warning if depot.engine == "spark" else error)("depot-reach", message, hint)
     else:
         read = f"the ledger has read up to {then - 1}" if then else "the ledger has read nothing yet"
         yield ok("depot-reach", f"depot versions {first} to {latest} can be read; {read}")
@@ -95,9 +95,11 @@ def check_retention(depot: OpenDepot) -> Iterator[Finding]:
     if log is not None and REMOVED in depot.table.metadata().configuration:
         yield ok("depot-retention", f"log and removed files are kept for {log}")
     else:
-        what = "the depot does not say how long it keeps its log and removed files: Delta's defaults are 30 and 7 days"
+        message = (
+            "the depot does not say how long it keeps its log and removed files: Delta's defaults are 30 and 7 days"
+        )
         properties = f"delta.logRetentionDuration and {REMOVED}, both at least retention ({depot.settings.retention})"
-        yield warning("depot-retention", what, f"ALTER TABLE ... SET TBLPROPERTIES: {properties}.")
+        yield warning("depot-retention", message, f"ALTER TABLE ... SET TBLPROPERTIES: {properties}.")
 
 
 def check_changes(depot: OpenDepot) -> Iterator[Finding]:
@@ -105,11 +107,11 @@ def check_changes(depot: OpenDepot) -> Iterator[Finding]:
     if depot.progress is None:
         return
     changed = waiting_versions(depot.table, depot.next_version - 1).changed
-    what = f"rows were deleted or updated in unread versions, first in depot version {changed}"
+    message = f"rows were deleted or updated in unread versions, first in depot version {changed}"
     if changed is None:
         yield ok("depot-changes", "no row was deleted or updated in unread versions")
     elif depot.settings.on_depot_delete == "ignore":
-        yield ok("depot-changes", f'{what}; on_depot_delete = "ignore" skips them')
+        yield ok("depot-changes", f'{message}; on_depot_delete = "ignore" skips them')
     else:
-        todo = 'The next run stops there. If a retention job does this: on_depot_delete = "ignore".'
-        yield error("depot-changes", what, todo)
+        hint = 'The next run stops there. If a retention job does this: on_depot_delete = "ignore".'
+        yield error("depot-changes", message, hint)

@@ -26,15 +26,15 @@ ABOUT = {code: about for about, codes in CODES.items() for code in codes}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check; `todo` says what to do about a warning or an error.
+    """The result of one check; `hint` says what to do about a warning or an error.
 
     An error keeps Windrow from working as documented; a warning may cause harm later, or affects an optional function.
     """
 
     level: Level
     code: str
-    what: str
-    todo: str = ""
+    message: str
+    hint: str = ""
 
     @property
     def about(self) -> str:

@@ -31,8 +31,8 @@ def check_books(ledger: OpenLedger) -> Iterator[Finding]:
     if row["read"] != row["in_batches"] + row["rejected"]:
         yield error("ledger-books", f"the books do not balance: {books}", "Run `windrow verify` to find the messages.")
     elif row["microbatches"] != counted:
-        what = f"the history has {row['microbatches']:,} microbatches, the progress row counts {counted:,}"
-        yield error("ledger-books", what, "Run `windrow verify` to find what is missing.")
+        message = f"the history has {row['microbatches']:,} microbatches, the progress row counts {counted:,}"
+        yield error("ledger-books", message, "Run `windrow verify` to find what is missing.")
     else:
         yield ok("ledger-books", f"the books balance: {books}")
 
@@ -41,16 +41,16 @@ def check_files(ledger: OpenLedger) -> Iterator[Finding]:
     """Count the files and the commits in a local log: every microbatch lists them."""
     if isinstance(ledger.table, DeltaTable):
         files = len(ledger.table.file_uris())
-        todo = "Every microbatch lists them. Run `windrow maintain`, which compacts them without disturbing runs."
-        yield _at_most(MANY_FILES, files, "ledger-files", f"{files:,} files", todo)
+        hint = "Every microbatch lists them. Run `windrow maintain`, which compacts them without disturbing runs."
+        yield _at_most(MANY_FILES, files, "ledger-files", f"{files:,} files", hint)
     if path := local_path(ledger.settings.ledger):
         commits = sum(entry.suffix == ".json" for entry in (path / "_delta_log").iterdir())
-        todo = "Every microbatch lists them. Shorten retention and run `windrow maintain`, or run less often."
-        yield _at_most(MANY_COMMITS, commits, "ledger-log", f"{commits:,} commits in the log", todo)
+        hint = "Every microbatch lists them. Shorten retention and run `windrow maintain`, or run less often."
+        yield _at_most(MANY_COMMITS, commits, "ledger-log", f"{commits:,} commits in the log", hint)
 
 
-def _at_most(limit: int, count: int, code: str, what: str, todo: str) -> Finding:
-    return ok(code, what) if count <= limit else warning(code, what, todo)
+def _at_most(limit: int, count: int, code: str, message: str, hint: str) -> Finding:
+    return ok(code, message) if count <= limit else warning(code, message, hint)
 
 
 def check_retention(ledger: OpenLedger) -> Iterator[Finding]:
@@ -73,8 +73,8 @@ def check_rules(ledger: OpenLedger) -> Iterator[Finding]:
     now, then = (in_words(json.loads(rules)) for rules in recorded)
     changed = [f"{name} from {now.get(name)} to {new}" for name, new in then.items() if now.get(name) != new]
     if changed:
-        todo = "Nothing, if that is intended: the change is recorded, and open batches keep their windows."
-        yield warning("ledger-rules", f"the next run changes the rules: {', '.join(changed)}", todo)
+        hint = "Nothing, if that is intended: the change is recorded, and open batches keep their windows."
+        yield warning("ledger-rules", f"the next run changes the rules: {', '.join(changed)}", hint)
 
 
 def check_paused(ledger: OpenLedger) -> Iterator[Finding]:
@@ -86,4 +86,4 @@ def check_paused(ledger: OpenLedger) -> Iterator[Finding]:
 def check_warnings(ledger: OpenLedger) -> Iterator[Finding]:
     """Report windows that split early, shared and wrong clocks, and a `max_delay` that is too short."""
     for one in warnings_of(ledger.book):
-        yield warning(one.code, one.what, one.todo)
+        yield warning(one.code, one.message, one.hint)

@@ -42,8 +42,8 @@ def check_packages() -> Iterator[Finding]:
         with suppress(metadata.PackageNotFoundError):  # it belongs to an extra
             installed[needed.name] = version = metadata.version(needed.name)
             if not needed.specifier.contains(version, prereleases=True):
-                what = f"{needed.name} {version} is outside the versions that Windrow works with"
-                yield warning("packages", what, f"pip install '{needed.name}{needed.specifier}'")
+                message = f"{needed.name} {version} is outside the versions that Windrow works with"
+                yield warning("packages", message, f"pip install '{needed.name}{needed.specifier}'")
     yield ok("packages", ", ".join(f"{name} {version}" for name, version in installed.items()))
 
 
@@ -54,8 +54,10 @@ def check_java() -> Finding:
     version = java_version(java) if java else None
     if version is not None and version >= JAVA:
         return ok("java", f"Java {version} ({java})")
-    what = f"{java or 'java'} is Java {version}" if version else f"there is no working java ({java or home or 'PATH'})"
-    return error("java", what, f"Install Java {JAVA} or later, or set JAVA_HOME; the embedded engine needs none.")
+    message = (
+        f"{java or 'java'} is Java {version}" if version else f"there is no working java ({java or home or 'PATH'})"
+    )
+    return error("java", message, f"Install Java {JAVA} or later, or set JAVA_HOME; the embedded engine needs none.")
 
 
 def java_version(java: str) -> int | None:

@@ -85,8 +85,8 @@ def not_opened(role: str, location: str, refused: WindrowError) -> Finding:
     """Return why a table was not opened; a missing ledger is not an error, since the first run creates it."""
     missing = isinstance(refused, TableMissingError)
     if missing and is_catalog_name(location):
-        todo = f"`windrow init` or `windrow run` with Spark records it; or pass it: --{role} (see DESCRIBE DETAIL)."
-        return warning(role, f"{location} is a catalog table, whose path is not known here", todo)
+        hint = f"`windrow init` or `windrow run` with Spark records it; or pass it: --{role} (see DESCRIBE DETAIL)."
+        return warning(role, f"{location} is a catalog table, whose path is not known here", hint)
     if missing and role == "ledger":
         return warning(role, refused.message, "The first `windrow run` creates it, or `windrow init`.")
     return error(role, f"{refused.code}: {refused.message}", refused.hint)

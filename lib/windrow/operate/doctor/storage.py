@@ -46,8 +46,8 @@ def check_data_files(role: str, table: DeltaTable) -> Iterator[Finding]:
     files = [(root / unquote(one["path"]), one["size_bytes"]) for one in added]
     wrong = [file.name for file, size in files if not file.exists() or file.stat().st_size != size]
     if wrong:
-        what = f"{len(wrong):,} of {len(added):,} data files are gone or have another size, such as {wrong[0]}"
-        yield error("storage-files", f"{role}: {what}", LOST[role])
+        message = f"{len(wrong):,} of {len(added):,} data files are gone or have another size, such as {wrong[0]}"
+        yield error("storage-files", f"{role}: {message}", LOST[role])
     else:
         yield ok("storage-files", f"{role}: all {len(added):,} data files are there")
 
@@ -65,8 +65,8 @@ def mounted(path: Path, mounts: str) -> str | None:
 def _local(role: str, path: Path, kind: str | None) -> Finding:
     where = f"{role}: {path}" + (f" ({kind})" if kind else "")
     if kind in NETWORK or (kind or "").startswith("fuse."):
-        what = f"{where} is a network file system, whose locks and renames may not exclude other machines"
-        return warning("storage", what, "Use one process per table there, or a local disk, or an object store.")
+        message = f"{where} is a network file system, whose locks and renames may not exclude other machines"
+        return warning("storage", message, "Use one process per table there, or a local disk, or an object store.")
     if kind in VOLATILE:
         return warning("storage", f"{where} is lost when the machine stops", "Move it to a disk, unless it is a trial.")
     return ok("storage", f"{where}, a local disk; Windrow's own writers exclude each other by .{path.name}.lock")
@@ -78,8 +78,8 @@ def _elsewhere(role: str, location: str) -> Finding:
         return ok("storage", f"{role}: {location}, a catalog table: the catalog says where it is and who excludes whom")
     if scheme in PUT_IF_ABSENT:
         return ok("storage", f"{role}: {location}, whose put-if-absent lets one of two commits win")
-    todo = "Use one engine and one driver per table, unless its put-if-absent is atomic."
-    return warning("storage", f"{role}: {location}: the guarantees of {scheme!r} are unknown", todo)
+    hint = "Use one engine and one driver per table, unless its put-if-absent is atomic."
+    return warning("storage", f"{role}: {location}: the guarantees of {scheme!r} are unknown", hint)
 
 
 def _room(role: str, path: Path) -> Iterator[Finding]:
@@ -87,9 +87,9 @@ def _room(role: str, path: Path) -> Iterator[Finding]:
     there = next(folder for folder in (path, *path.parents) if folder.exists())
     beside = path.parent if path.parent.exists() else there
     if not all(os.access(folder, os.W_OK | os.X_OK) for folder in (there, beside)):
-        todo = "Change the permissions: commits write the table, and a lock file in the folder above."
-        yield error("storage-access", f"{role}: {there} or the folder above cannot be written", todo)
+        hint = "Change the permissions: commits write the table, and a lock file in the folder above."
+        yield error("storage-access", f"{role}: {there} or the folder above cannot be written", hint)
     free = shutil.disk_usage(there).free
     if free < MIN_FREE_BYTES:
-        what = f"{role}: {free / (1 << 20):,.0f} MiB are free on its disk"
-        yield warning("storage-space", what, "Free some space: a commit without space fails and writes nothing.")
+        message = f"{role}: {free / (1 << 20):,.0f} MiB are free on its disk"
+        yield warning("storage-space", message, "Free some space: a commit without space fails and writes nothing.")

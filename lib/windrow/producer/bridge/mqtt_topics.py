@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from windrow.errors import SettingsError
 
 NAMES = ("source", "key", "type")
-LONGEST = 65_535  # bytes of a topic
+MAX_TOPIC_BYTES = 65_535  # bytes of a topic
 HINT = "A pattern is like plant/{key}/{type...}; the names are source, key and type."
 ONE, REST = "+", "#"
 
@@ -31,7 +31,7 @@ class Pattern:
     @classmethod
     def parse(cls, text: str) -> Pattern:
         """Parse a pattern. Raises SettingsError, which names the wrong level."""
-        if not text or "\0" in text or len(text.encode()) > LONGEST:
+        if not text or "\0" in text or len(text.encode()) > MAX_TOPIC_BYTES:
             raise SettingsError(f"{text[:80]!r} is not a topic pattern", HINT)
         if text.startswith("$share/"):
             raise SettingsError(f"topic pattern {text!r} names a group", "Set group in [mqtt] instead.")

@@ -13,8 +13,8 @@ from windrow.model.timestamps import microseconds_of
 
 UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 GREATEST = 2**63 - 1
-LONGEST = 64  # characters of a number; longer ones are refused
-EXACT = Context(prec=2 * LONGEST)
+MAX_DIGITS = 64  # characters of a number; longer ones are refused
+EXACT = Context(prec=2 * MAX_DIGITS)
 NUMBER = re.compile(r"-?\d+(\.\d*)?([eE][+-]?\d+)?", re.ASCII)
 
 Time = Callable[[bytes], int | None]
@@ -75,14 +75,14 @@ def _moment(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise TimeUnread(f"{text[:LONGEST]!r} is not a time") from None
+        raise TimeUnread(f"{text[:MAX_DIGITS]!r} is not a time") from None
     return microseconds_of(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
 
 
 def _microseconds(text: str, unit: int) -> int:
     """Return a decimal number in microseconds, rounded down."""
-    if len(text) > LONGEST or not NUMBER.fullmatch(text):
-        raise TimeUnread(f"{text[:LONGEST]!r} is not a number")
+    if len(text) > MAX_DIGITS or not NUMBER.fullmatch(text):
+        raise TimeUnread(f"{text[:MAX_DIGITS]!r} is not a number")
     try:
         number = Decimal(text)
     except InvalidOperation:

@@ -14,7 +14,7 @@ from windrow.reading.tuning.grid import settable
 from windrow.reading.tuning.trial import Trial
 from windrow.reading.warnings import OLDEST
 
-MOST_OF = 0.5
+MAJORITY = 0.5
 CENTISECOND = 10_000
 NAMED_SOURCES = 5
 NEARLY_ALL = "of sources that are nearly all too old or too far ahead"
@@ -142,7 +142,7 @@ def _slivers(row: dict[str, Any]) -> tuple[str, ...]:
 def _clock_moved_by_others(trial: Trial, max_delay: int, too_old: int) -> list[str]:
     """Say how many messages are too old only because others moved their clock, if most are."""
     moved = too_old_by_others(trial, max_delay)
-    if moved <= MOST_OF * too_old:
+    if moved <= MAJORITY * too_old:
         return []
     return [f"{moved:,} of these are too old only because others moved their clock: a source for each device helps"]
 
