@@ -31,7 +31,9 @@ def ours(chosen: windrow.Settings, spark: SparkSession | None = None) -> Run:
 
 
 def staying(until: ExitStack, chosen: windrow.Settings, spark: SparkSession | None = None) -> Run:
-    """Return what batches all that is new in a run that goes on `until` the end, as `run --every` does in a round."""
+    """Return what batches all that is new in a run that goes on `until` the end, as `run --interval` does in a
+    round.
+    """
 
     @cache
     def runner() -> Runner:

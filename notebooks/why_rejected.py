@@ -66,7 +66,7 @@ exact = asked.select("*", *(F.unix_micros(name).alias(f"{name}_us") for name in 
 mine = exact.orderBy(F.desc("missed_by_us"), "id").first()
 
 if mine is None:
-    at.show("No rejected message matches the parameters. `windrow show --key K --at TIME` finds any message.")
+    at.show("No rejected message matches the parameters. `windrow show --key K --event-time TIME` finds any message.")
 else:
     in_batches = spark.sql(
         "SELECT source, key, state AS outcome, id, message.* FROM ledger "

@@ -31,7 +31,14 @@ COMMAND = "import sys; from windrow.cli import main; sys.argv[0] = 'windrow'; ra
 WINDROW = [sys.executable, "-c", COMMAND]
 COLUMNS, SCALE = 112, 1.4
 STALL = ("--key", "edge-c", "--from", "2026-11-21T05:54:55Z", "--to", "2026-11-21T05:57:12Z")
-LATE = ("--key", "edge-c", "--type", "collectd/edge-c/vmem/vmpage_number-mlock", "--at", "2026-11-21T05:55:45.208Z")
+LATE = (
+    "--key",
+    "edge-c",
+    "--type",
+    "collectd/edge-c/vmem/vmpage_number-mlock",
+    "--event-time",
+    "2026-11-21T05:55:45.208Z",
+)
 CURSOR = re.compile(r"\x1b\[\?25[lh]\n?")  # hidden and shown again around a progress bar
 VERSION_SECONDS, PAUSED_AFTER = 5, 40  # how the recording is cut into depot versions, and after which the rules change
 
@@ -43,7 +50,7 @@ def main() -> None:
         terminal(place, "demo", "demo", "--engine", "embedded")
         configured = ("--config", "demo/windrow.toml")
         plot(place, "timeline", *STALL, *configured)
-        plot(place, "batches", "--what", "batches", *configured)
+        plot(place, "batches", "--chart", "batches", *configured)
         pairs = ("--windows", "1s,2s,5s,10s,30s", "--delays", "1s,2s,5s,10s,25s,56s")
         (place / "defaults.toml").write_text('depot = "demo/depot"\nledger = "demo/ledger"\n', encoding="utf-8")
         run(place, "tune", *pairs, "--config", "defaults.toml", "--out", str(HERE / "tuning.png"))
@@ -51,7 +58,7 @@ def main() -> None:
         terminal(place, "status", "status", *configured)
         terminal(place, "show", "show", *LATE, *configured)
         catch_up(place)
-        plot(place, "microbatches", "--what", "microbatches", "--config", "live/windrow.toml")
+        plot(place, "microbatches", "--chart", "microbatches", "--config", "live/windrow.toml")
     for picture in HERE.glob("*.png"):
         with_palette(picture)
 

@@ -33,7 +33,7 @@ class TestCheck:
 
     def test_fail_on(self, filled: Command, engine: str, tmp_path: Path) -> None:
         """With --fail-on warning the same ledger ends with 1; --json says where the Data Docs are."""
-        options = ("--fail-on", "warning", "--max-rejected", "0.1", "--docs", "site", "--json")
+        options = ("--fail-on", "warning", "--max-rejected", "0.1", "--data-docs", "site", "--json")
         said = filled("check", "--engine", engine, *options)
         document = said.json()
         assert (said.status, document["ok"], document["failed"]["warning"]) == (1, True, 1)

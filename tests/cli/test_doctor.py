@@ -56,8 +56,10 @@ class TestDoctor:
 @pytest.mark.slow
 @pytest.mark.spark
 def test_network_starts_spark(filled: Command, tmp_path: Path) -> None:
-    """With --network Spark is started once, and its version said."""
-    script = "import sys; from windrow.cli import main; sys.exit(main(['doctor', '--engine', 'spark', '--network']))"
+    """With --start-spark Spark is started once, and its version said."""
+    script = (
+        "import sys; from windrow.cli import main; sys.exit(main(['doctor', '--engine', 'spark', '--start-spark']))"
+    )
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert "starts, with Delta's jars" in done.stdout

@@ -27,7 +27,7 @@ class TestInit:
         """
         The payload's type is chosen when the depot is made, and the ledger follows.
         """
-        windrow("init", "--payload", "binary")
+        windrow("init", "--payload-type", "binary")
         for table in ("data/depot", "data/ledger"):
             kinds = {field.name: str(field.type) for field in DeltaTable(tmp_path / table).schema().fields}
             assert "binary" in kinds["payload"]
@@ -37,13 +37,13 @@ class TestInit:
         Depot, ledger and settings get the type; another one later is refused.
         """
         kind = "STRUCT<celsius: DOUBLE, unit: STRING>"
-        assert windrow("init", "--payload", kind.lower()).status == 0
+        assert windrow("init", "--payload-type", kind.lower()).status == 0
         for table in ("data/depot", "data/ledger"):
             kinds = pa.schema(DeltaTable(tmp_path / table).schema().to_arrow())
             assert of_column(kinds) == parse(kind)
         assert f'payload_type = "{kind}"' in (tmp_path / "windrow.toml").read_text()
-        assert windrow("init", "--payload", kind).status == 0
-        refused = windrow("init", "--payload", "double")
+        assert windrow("init", "--payload-type", kind).status == 0
+        refused = windrow("init", "--payload-type", "double")
         assert refused.status == 2
         assert "Write payload_type = 'DOUBLE' there." in refused.err
         assert windrow("run", "--once", "--engine", "embedded").status == 0
@@ -52,7 +52,7 @@ class TestInit:
         """
         A type that is none is wrong usage.
         """
-        assert windrow("init", "--payload", "xml").status == 2
+        assert windrow("init", "--payload-type", "xml").status == 2
 
     def test_raw(self, windrow: Command, tmp_path: Path) -> None:
         """With --raw the depot takes chunks, and no ledger is made; a depot of messages is refused."""
@@ -66,7 +66,7 @@ class TestInit:
         assert "WINDROW-INCOMPATIBLE-TABLE" in windrow("init").err
         assert windrow("init", "--depot", "messages").status == 0
         assert "does not hold raw chunks" in windrow("init", "--raw", "--depot", "messages").err
-        assert windrow("init", "--raw", "--payload", "binary").status == 2
+        assert windrow("init", "--raw", "--payload-type", "binary").status == 2
 
 
 class TestFromTable:

@@ -23,29 +23,29 @@ class TestMaintain:
     def test_json(self, filled: Command) -> None:
         """With --json one document has what was done to each table, or to the one that was asked for."""
         assert [table["table"] for table in filled("maintain", "--json").json()["tables"]] == ["ledger", "depot"]
-        document = filled("maintain", "--only", "depot", "--dry-run", "--json").json()
+        document = filled("maintain", "--table", "depot", "--dry-run", "--json").json()
         assert document["dry_run"]
         assert [table["table"] for table in document["tables"]] == ["depot"]
 
     def test_left_alone(self, filled: Command, monkeypatch: pytest.MonkeyPatch) -> None:
         """What was left alone is said, with the reason."""
         monkeypatch.setenv("WINDROW_MAINTAIN__DEPOT", "never")
-        assert "left alone, as [maintain] depot says" in filled("maintain", "--only", "depot").out
+        assert "left alone, as [maintain] depot says" in filled("maintain", "--table", "depot").out
 
     @pytest.mark.ci
     def test_only_spark_can(self, spark: Any, filled: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Where either engine may do it, Spark looks after a ledger with features that only it knows."""
         properties = "'delta.enableDeletionVectors' = 'true'"
         spark.sql(f"ALTER TABLE delta.`{tmp_path}/data/ledger` SET TBLPROPERTIES ({properties})")
-        assert "has deletionVectors" in filled("maintain", "--only", "ledger").err
+        assert "has deletionVectors" in filled("maintain", "--table", "ledger").err
         monkeypatch.setenv("WINDROW_ENGINE", "auto")
-        done = filled("maintain", "--only", "ledger")
+        done = filled("maintain", "--table", "ledger")
         assert (done.status, done.err) == (0, "")
         assert "dropped" in done.out
 
     def test_wrong_table(self, filled: Command) -> None:
         """Another word than ledger or depot is wrong usage."""
-        said = filled("maintain", "--only", "both")
+        said = filled("maintain", "--table", "both")
         assert (said.status, "Say ledger or depot" in said.err) == (2, True)
 
     def test_no_tables(self, windrow: Command) -> None:

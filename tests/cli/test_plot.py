@@ -24,7 +24,7 @@ class TestPlot:
         pytest.importorskip("altair")
         document = filled("plot", "--out", "p.json", "--json").json()
         drawn = [{"source": "", "key": "k"}]
-        kind = {"file": "p.json", "what": "timeline"}
+        kind = {"file": "p.json", "chart": "timeline"}
         assert document == kind | {"streams": 1, "drawn": drawn, "batches": 3, "rejected": 1}
         within = ("--from", "1970-01-01T00:02:40Z", "--to", "1970-01-01T00:03")
         assert filled("plot", "--out", "p.json", "--json", *within).json()["batches"] == 1
@@ -37,12 +37,12 @@ class TestPlot:
         ],
     )
     def test_what(self, filled: Command, what: str, holds: dict[str, int], said: str) -> None:
-        """With --what other pictures are drawn, and with --json one document says what they hold."""
+        """With --chart other pictures are drawn, and with --json one document says what they hold."""
         pytest.importorskip("altair")
-        assert said in filled("plot", "--what", what, "--out", "p.png").out
+        assert said in filled("plot", "--chart", what, "--out", "p.png").out
         assert Path("p.png").read_bytes().startswith(b"\x89PNG")
-        document = filled("plot", "--what", what, "--out", "p.json", "--json").json()
-        assert document == {"file": "p.json", "what": what} | holds
+        document = filled("plot", "--chart", what, "--out", "p.json", "--json").json()
+        assert document == {"file": "p.json", "chart": what} | holds
 
     @pytest.mark.parametrize(
         ("arguments", "says"),
@@ -52,11 +52,11 @@ class TestPlot:
             (("--out", "p.html", "--key", "nobody"), "no message of key 'nobody'"),
             (("--out", "p.html", "--to", "1970-01-01"), "in this time range"),
             (("--out", "p.html", "--from", "noon"), "--from 'noon' is no time"),
-            (("--out", "p.html", "--what", "batches", "--key", "nobody"), "no such batch or rejected message"),
-            (("--out", "p.html", "--what", "batches", "--streams", "2"), "--streams cannot narrow --what batches"),
-            (("--out", "p.html", "--what", "microbatches", "--key", "k"), "--key cannot narrow --what microbatches"),
-            (("--out", "p.html", "--what", "microbatches", "--to", "1970-01-01"), "no microbatch in this range"),
-            (("--out", "p.html", "--what", "pies"), "'timeline', 'batches', 'microbatches'"),
+            (("--out", "p.html", "--chart", "batches", "--key", "nobody"), "no such batch or rejected message"),
+            (("--out", "p.html", "--chart", "batches", "--streams", "2"), "--streams cannot narrow --chart batches"),
+            (("--out", "p.html", "--chart", "microbatches", "--key", "k"), "--key cannot narrow --chart microbatches"),
+            (("--out", "p.html", "--chart", "microbatches", "--to", "1970-01-01"), "no microbatch in this range"),
+            (("--out", "p.html", "--chart", "pies"), "'timeline', 'batches', 'microbatches'"),
             ((), "--out"),
         ],
     )

@@ -96,7 +96,7 @@ class TestProduce:
         """Columns take fields of other names, texts, and the whole line."""
         line = {"device": "pump-1", "at": "2026-01-31T12:00:00Z", "celsius": 21.5}
         columns = ("key=device", "event_time=at", "type='reading'", "payload=*")
-        flags = [flag for column in columns for flag in ("--column", column)]
+        flags = [flag for column in columns for flag in ("--map", column)]
         assert windrow("produce", lines(tmp_path / "lines", line), "--id", "p", *flags).status == 0
         [row] = DeltaTable(tmp_path / "data/depot").to_pyarrow_table().to_pylist()
         assert (row["source"], row["key"], row["type"]) == ("p", "pump-1", "reading")
@@ -109,7 +109,7 @@ class TestProduce:
             ([".", "--id", "p"], "WINDROW-FILE"),
             (["lines"], "WINDROW-USAGE"),
             (["lines", "--id", ""], "WINDROW-MESSAGE"),
-            (["lines", "--id", "p", "--column", "colour=x"], "WINDROW-SETTINGS"),
+            (["lines", "--id", "p", "--map", "colour=x"], "WINDROW-SETTINGS"),
         ],
     )
     def test_refused(self, windrow: Command, tmp_path: Path, arguments: list[str], code: str) -> None:
@@ -173,12 +173,14 @@ class TestProduce:
 
 class TestRaw:
     def test_as_it_is(self, windrow: Command, tmp_path: Path) -> None:
-        """Bytes come through as they are, cut into chunks, behind those that are there; with --last the source ends."""
+        """Bytes come through as they are, cut into chunks, behind those that are there; with --end-source the source
+        ends.
+        """
         data = bytes(range(256)) * 20_500
         (tmp_path / "data").write_bytes(data)
         given = ("produce", "data", "--raw-source", "line", "--depot", "raw")
         assert windrow(*given).out == "5,248,000 bytes sent as 6 chunks. line continues with chunk 7.\n"
-        document = windrow(*given, "--last", "--json").json()
+        document = windrow(*given, "--end-source", "--json").json()
         assert document == {"bytes": 5_248_000, "chunks": 7, "sequence": 13, "ended": True, "stopped": False}
         rows = DeltaTable("raw").to_pyarrow_table().sort_by("sequence")
         assert rows["sequence"].to_pylist() == list(range(1, 14))
@@ -192,10 +194,10 @@ class TestRaw:
         "given",
         [
             ("produce", "data"),
-            ("produce", "data", "--id", "p", "--last"),
+            ("produce", "data", "--id", "p", "--end-source"),
             ("produce", "data", "--raw-source", "line", "--id", "p"),
             ("produce", "data", "--raw-source", "line", "--strict"),
-            ("produce", "data", "--raw-source", "line", "--column", "payload=*"),
+            ("produce", "data", "--raw-source", "line", "--map", "payload=*"),
             ("produce", "data", "--raw-source", ""),
         ],
     )

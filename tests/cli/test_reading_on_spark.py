@@ -109,7 +109,7 @@ def test_verify_finds_a_lost_batch(tables: Path, spark: SparkSession, capsys: py
 @pytest.mark.ci
 def test_show(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Batches are shown, and what became of a message."""
-    [arrival] = answer(tables, capsys, "show", "--engine", "spark", "--key", "P510", "--at", AT.format(7))
+    [arrival] = answer(tables, capsys, "show", "--engine", "spark", "--key", "P510", "--event-time", AT.format(7))
     assert (arrival["outcome"], arrival["depot_version"], arrival["payload"]) == ("closed", 1, "7")
     assert answer(tables, capsys, "show", "--engine", "spark", "--closed")
 

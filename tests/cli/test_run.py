@@ -28,20 +28,20 @@ class TestRun:
         assert "Nothing new" in windrow("run").out
 
     def test_accept(self, windrow: Command, tmp_path: Path) -> None:
-        """A run stops at a deletion and says how to go on after it; with --accept it does."""
+        """A run stops at a deletion and says how to go on after it; with --skip-version it does."""
         publish(tmp_path, message("a", 100 * SECOND, 100 * SECOND), message("b", 101 * SECOND, 101 * SECOND))
         windrow("ingest", "messages.parquet")
         windrow("run")
         DeltaTable("data/depot").delete("type = 'a'")
         version = DeltaTable("data/depot").version()
         stopped = windrow("run")
-        assert (stopped.status, f"`windrow run --accept {version}`" in stopped.err) == (3, True)
+        assert (stopped.status, f"`windrow run --skip-version {version}`" in stopped.err) == (3, True)
         assert f"stop    depot version {version} removed or changed rows" in windrow("status").out
-        assert windrow("run", "--accept", str(version)).status == 0
+        assert windrow("run", "--skip-version", str(version)).status == 0
         said = windrow("status").out
         assert f"skipped depot version {version}, accepted: none of the rows were read" in said
         assert "stop " not in said
-        assert windrow("run", "--accept", str(version + 1)).status == 2
+        assert windrow("run", "--skip-version", str(version + 1)).status == 2
 
     def test_warns(self, windrow: Command, tmp_path: Path) -> None:
         """When repeated types split most windows, the log warns, status has a hint and the doctor a warning."""
@@ -65,10 +65,10 @@ class TestRun:
         assert {"prime_ms", "plan_ms", "process_ms", "commit_ms"} <= microbatch.keys()
 
     def test_terminated_after_the_microbatch(self, filled: Command, tmp_path: Path) -> None:
-        """SIGTERM ends `run --every` between two microbatches, with exit status 0."""
+        """SIGTERM ends `run --interval` between two microbatches, with exit status 0."""
         command = "import sys; from windrow.cli import main; sys.exit(main())"
         process = subprocess.Popen(
-            [sys.executable, "-c", command, "run", "--every", "50ms", "--ledger", "other"],
+            [sys.executable, "-c", command, "run", "--interval", "50ms", "--ledger", "other"],
             cwd=tmp_path,
             stderr=subprocess.PIPE,
             text=True,
@@ -89,13 +89,13 @@ class TestRun:
 
     @pytest.mark.ci
     def test_maintains(self, filled: Command, tmp_path: Path) -> None:
-        """With --every the tables are maintained, which log and last sentence say; SIGTERM ends it as before."""
+        """With --interval the tables are maintained, which log and last sentence say; SIGTERM ends it as before."""
         for _ in range(2):
             filled("tick", "--all")
         publish(tmp_path, message("b", 161 * SECOND, 161 * SECOND))
         filled("ingest", "messages.parquet")
         process = subprocess.Popen(
-            [sys.executable, "-m", "windrow", "run", "--every", "10s", "--maintain-every", "1h"],
+            [sys.executable, "-m", "windrow", "run", "--interval", "10s", "--maintenance-interval", "1h"],
             cwd=tmp_path,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -113,14 +113,14 @@ class TestRun:
         assert f" {done[0]['compacted_files'] + 2} small files compacted into" in out
 
     @pytest.mark.parametrize("others", [(), ("--once",), ("--dry-run",)])
-    def test_maintain_every_without_every(self, windrow: Command, others: tuple[str, ...]) -> None:
+    def test_maintenance_interval_without_interval(self, windrow: Command, others: tuple[str, ...]) -> None:
         """A run that ends never maintains, and says so to who asks it for that."""
-        said = windrow("run", "--maintain-every", "1h", *others)
-        assert (said.status, "--maintain-every needs --every" in said.err) == (2, True)
+        said = windrow("run", "--maintenance-interval", "1h", *others)
+        assert (said.status, "--maintenance-interval needs --interval" in said.err) == (2, True)
 
     def test_once_and_every_exclude_each_other(self, windrow: Command) -> None:
         """Contradicting flags are wrong usage."""
-        said = windrow("run", "--once", "--every", "1s")
+        said = windrow("run", "--once", "--interval", "1s")
         assert said.status == 2
         assert "WINDROW-SETTINGS" in said.err
 
@@ -160,7 +160,7 @@ class TestErrors:
             (("run",), 3, "WINDROW-TABLE-MISSING: there is no depot"),
             (("run", "--engine", "flink"), 2, "WINDROW-SETTINGS"),
             (("run", "--config", "absent.toml"), 2, "absent.toml cannot be read"),
-            (("run", "--every", "soon"), 2, "'soon' is not a duration"),
+            (("run", "--interval", "soon"), 2, "'soon' is not a duration"),
             (("rum",), 2, "No such command"),
             (("run", "--bogus"), 2, "No such option"),
             (("ingest", "absent.parquet"), 2, "WINDROW-FILE"),

@@ -64,48 +64,48 @@ class TestShow:
 class TestMessage:
     def test_where_it_went(self, filled: Command) -> None:
         """For a message show says in which batch it is, or why it was rejected and what would have kept it."""
-        said = filled("show", "--key", "k", "--type", "a", "--at", "1970-01-01T00:01:40Z")
+        said = filled("show", "--key", "k", "--type", "a", "--event-time", "1970-01-01T00:01:40Z")
         assert "1. closed" in said.out
         assert "in batch//k/95000000/0" in said.out
         assert "by microbatch 1" in said.out
-        said = filled("show", "--key", "k", "--at", "1970-01-01T00:02:00")
+        said = filled("show", "--key", "k", "--event-time", "1970-01-01T00:02:00")
         assert "too_old: max_delay was 5 s; it came 11 s after its time" in said.out
         assert 'max_delay = "11s" would have kept it' in said.out
 
     def test_json(self, filled: Command) -> None:
         """With --json the arrivals are a list."""
-        [found] = filled("show", "--key", "k", "--at", "1970-01-01T00:02:00Z", "--json").json()
+        [found] = filled("show", "--key", "k", "--event-time", "1970-01-01T00:02:00Z", "--json").json()
         assert (found["outcome"], found["rejection"]["reason"], found["payload"]) == ("rejected", "too_old", "late")
 
     def test_waiting(self, filled: Command, tmp_path: Path) -> None:
         """What no microbatch has read yet is said to wait."""
         publish(tmp_path, message("b", 161 * SECOND, 161 * SECOND))
         filled("ingest", "messages.parquet")
-        asked = ("show", "--key", "k", "--at", "1970-01-01T00:02:41Z")
+        asked = ("show", "--key", "k", "--event-time", "1970-01-01T00:02:41Z")
         assert "it waits in depot version 2" in filled(*asked).out
         filled("pause")
         assert "`windrow resume`, then `windrow run` reads it" in filled(*asked).out
 
     def test_nearest_batch(self, filled: Command) -> None:
         """Where no message has the time, show names the nearest times and the nearest batch."""
-        said = filled("show", "--key", "k", "--at", "1970-01-01T00:01:44Z")
+        said = filled("show", "--key", "k", "--event-time", "1970-01-01T00:01:44Z")
         assert said.status == 2
         near = "Its nearest batch is batch//k/95000000/0, 1970-01-01T00:01:35Z to 1970-01-01T00:01:45Z."
         assert near in " ".join(said.err.split())
-        assert near in " ".join(filled("show", "--key", "k", "--at", "1970-01-01T00:00:00Z").err.split())
+        assert near in " ".join(filled("show", "--key", "k", "--event-time", "1970-01-01T00:00:00Z").err.split())
 
     @pytest.mark.parametrize(
         ("arguments", "says"),
         [
-            (("--at", "1970-01-01"), "--at needs --key"),
-            (("--key", "k", "--type", "a"), "--type goes with --at"),
-            (("--key", "k", "--at", "now"), "--at 'now' is no time"),
-            (("--key", "k", "--at", "1970-01-01", "--open"), "exclude each other"),
+            (("--event-time", "1970-01-01"), "--event-time needs --key"),
+            (("--key", "k", "--type", "a"), "--type goes with --event-time"),
+            (("--key", "k", "--event-time", "now"), "--event-time 'now' is no time"),
+            (("--key", "k", "--event-time", "1970-01-01", "--open"), "exclude each other"),
             (("batch//k/1/0", "--key", "k"), "an ID needs no --key"),
             (("batch//k/1/0", "--from", "1970-01-01"), "--from and --to apply only to a list"),
             (("--from", "soon"), "--from 'soon' is no time"),
             (("--from", "2026-01-02", "--to", "2026-01-01"), "--to 2026-01-01 is before --from 2026-01-02"),
-            (("--key", "k", "--at", "1970-01-01"), "the depot has no message of key 'k'"),
+            (("--key", "k", "--event-time", "1970-01-01"), "the depot has no message of key 'k'"),
         ],
     )
     def test_mistakes(self, filled: Command, arguments: tuple[str, ...], says: str) -> None:

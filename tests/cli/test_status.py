@@ -23,7 +23,7 @@ SCRIPT = "import sys; from windrow.cli import main; sys.exit(main(sys.argv[1:]))
 @contextmanager
 def watching(directory: Path, *arguments: str, terminal: int | None = None) -> Iterator[subprocess.Popen[str]]:
     """Run `windrow status --watch` in a process of its own, on a terminal if one is given."""
-    command = [sys.executable, "-c", SCRIPT, "status", "--watch", "--every", "50ms", *arguments]
+    command = [sys.executable, "-c", SCRIPT, "status", "--watch", "--interval", "50ms", *arguments]
     out = subprocess.PIPE if terminal is None else terminal
     process = subprocess.Popen(command, cwd=directory, stdout=out, stderr=subprocess.PIPE, text=True)
     try:
@@ -86,8 +86,8 @@ class TestFailIf:
     def test_mistakes(self, filled: Command) -> None:
         """A condition that cannot be read is wrong usage, not an alarm."""
         assert filled("status", "--fail-if", "delay>5m").status == 2
-        assert filled("status", "--every", "5s").status == 2
-        assert filled("status", "--watch", "--every", "0s").status == 2
+        assert filled("status", "--interval", "5s").status == 2
+        assert filled("status", "--watch", "--interval", "0s").status == 2
 
     def test_help_names_the_figures(self) -> None:
         """The help of --fail-if names every figure."""
@@ -179,7 +179,7 @@ class TestStatus:
         """Status and show load neither Spark nor the kernel's compiler, so that they answer at once."""
         script = (
             "import sys; from windrow.cli import main; status = main(['status']) or main(['show', '--open']) "
-            "or main(['show', '--key', 'k', '--type', 'a', '--at', '1970-01-01T00:01:40Z']); "
+            "or main(['show', '--key', 'k', '--type', 'a', '--event-time', '1970-01-01T00:01:40Z']); "
             "loaded = {'pyspark', 'numba', 'pandas'} & set(sys.modules); "
             "sys.exit(f'loaded {loaded}' if loaded else status)"
         )

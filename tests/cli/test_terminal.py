@@ -24,8 +24,8 @@ READING = (
     "status --history 9 --json", "doctor", "tune", "verify --strict", "check", "check --sql", "replay", "settings",
     "run", "run --json", "show nothing\x1b[2J", "status --depot x\x1b[2J", "status --fail-if x\x1b[2J",
     "nothing\x1b[2J", "ingest x\x1b[2J", "plot --out timeline.svg",
-    "plot --out timeline.png", "plot --what batches --out batches.svg",
-    "plot --what microbatches --out microbatches.html",
+    "plot --out timeline.png", "plot --chart batches --out batches.svg",
+    "plot --chart microbatches --out microbatches.html",
 )  # fmt: skip
 
 

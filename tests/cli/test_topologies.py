@@ -81,11 +81,11 @@ def test_deleted_rows(counting: Command, tmp_path: Path) -> None:
     DeltaTable(tmp_path / "data" / "depot").delete()
     stopped = counting("run", "seen:topology")
     version = str(DeltaTable(tmp_path / "data" / "depot").version())
-    assert (stopped.status, f"--accept DEPOT:{version}" in stopped.err) == (3, True)
+    assert (stopped.status, f"--skip-version DEPOT:{version}" in stopped.err) == (3, True)
     for wrong in ("last", "0", f"others:{version}"):
-        refused = counting("run", "seen:topology", "--accept", wrong)
-        assert (refused.status, "--accept" in refused.err) == (2, True)
-    assert counting("run", "seen:topology", "--accept", f"messages:{version}").status == 0
+        refused = counting("run", "seen:topology", "--skip-version", wrong)
+        assert (refused.status, "--skip-version" in refused.err) == (2, True)
+    assert counting("run", "seen:topology", "--skip-version", f"messages:{version}").status == 0
     assert counting("run", "seen:topology").status == 0
 
 
@@ -168,16 +168,16 @@ def count_types(microbatch: Microbatch) -> None:
     first, *_ = shown("types")
     assert shown("types", "--key", str(first["type"])) == shown("types", "--key", json.dumps({"type": first["type"]}))
     assert shown("types", "--key", str(first["type"])) == [first]
-    assert shown("types", "--at", "0") == []
+    assert shown("types", "--microbatch", "0") == []
     assert "no such row" in counting("show", "seen:topology", "--state", "types", "--key", "nobody").out
     assert counting("show", "seen:topology", "--state", "none").status == 2
     assert counting("show", "seen:topology", "--state", "seen", "--key", "x").status == 2
     assert "not JSON" in counting("show", "seen:topology", "--state", "types", "--key", "{type").err
     assert "a topology is replayed whole" in counting("replay", "seen:topology", "--max-delay", "1m").err
     assert "the states are equal" in counting("replay", "seen:topology").out
-    assert "--live needs --into" in counting("replay", "seen:topology", "--live").err
-    assert "--live and --ticks merged need a topology" in counting("replay", "--ticks", "merged").err
-    said = counting("replay", "seen:topology", "--ticks", "merged", "--into", "data/again", "--live")
+    assert "--continue needs --into" in counting("replay", "seen:topology", "--continue").err
+    assert "--continue and --ticks merged need a topology" in counting("replay", "--ticks", "merged").err
+    said = counting("replay", "seen:topology", "--ticks", "merged", "--into", "data/again", "--continue")
     assert said.status == 0
     assert "Then 0 microbatches of what came since." in said.out
 
@@ -227,7 +227,7 @@ def test_options_refused(counting: Command, given: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [["run"], ["tick", "--all"], ["status"], ["verify"], ["maintain", "--only", "ledger"]]
+    "command", [["run"], ["tick", "--all"], ["status"], ["verify"], ["maintain", "--table", "ledger"]]
 )
 def test_the_table_of_states_is_no_ledger(counting: Command, command: list[str]) -> None:
     """Commands of the batcher refuse the table of states; `maintain` looks after it."""
@@ -261,7 +261,7 @@ def test_maintain(counting: Command) -> None:
     both = counting("maintain", "seen:topology", "--json").json()["tables"]
     assert [table["table"] for table in both] == ["ledger", "depot"]
     assert both[0]["location"] == "data/seen"
-    only = counting("maintain", "seen:topology", "--only", "ledger", "--dry-run", "--json").json()["tables"]
+    only = counting("maintain", "seen:topology", "--table", "ledger", "--dry-run", "--json").json()["tables"]
     assert [table["table"] for table in only] == ["ledger"]
     assert counting("status", "seen:topology", "--json").json()["states"] == {"seen": 1}
 
@@ -277,7 +277,7 @@ def test_watch(counting: Command, monkeypatch: pytest.MonkeyPatch) -> None:
         return False
 
     monkeypatch.setattr("windrow.runtime.wall_clock.WallClock.wait", wait)
-    said = counting("status", "seen:topology", "--watch", "--every", "1s")
+    said = counting("status", "seen:topology", "--watch", "--interval", "1s")
     assert said.status == 0
     [first, second] = said.out.splitlines()
     assert "microbatch 1; nothing waits; seen 1 row" in first

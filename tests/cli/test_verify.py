@@ -14,7 +14,7 @@ from tests.cli.conftest import Command
 class TestVerify:
     def test_books_balance(self, filled: Command) -> None:
         """A sound ledger verifies with exit status 0, at every version asked for."""
-        said = filled("verify", "--at", "0", "--at", "1")
+        said = filled("verify", "--ledger-version", "0", "--ledger-version", "1")
         assert said.status == 0
         assert "5 messages read = 1 in open batches + 3 in closed batches + 1 rejected" in said.out
         assert "5 ok, 0 lost, 0 duplicated, 0 unexpected" in said.out
@@ -62,7 +62,7 @@ class TestSince:
         assert "relies on ledger version 1, verified on 20" in said.out.splitlines()[0]
         assert "microbatches up to 1, depot up to version 1; open then: 1 message in 1 batch" in said.out
         assert "1 message open then or read since = 1 in open batches" in said.out
-        assert filled("verify", "--at", "1", "--json").json()["since"] is None
+        assert filled("verify", "--ledger-version", "1", "--json").json()["since"] is None
         assert filled("verify", "--since", "0", "--json").json()["since"] is None
         assert filled("verify", "--json").json()["since"]["ledger_version"] == 1
 
@@ -82,7 +82,7 @@ class TestSince:
         said = filled("verify")
         assert (said.status, "no difference" in said.out, "WINDROW-OUTPUT" in said.err) == (2, True, True)
 
-    @pytest.mark.parametrize("asked", [["words:topology"], ["--at", "1"]])
+    @pytest.mark.parametrize("asked", [["words:topology"], ["--ledger-version", "1"]])
     def test_does_not_go_with(self, filled: Command, asked: list[str]) -> None:
         """--since is refused beside --at and for a topology."""
         assert filled("verify", *asked, "--since", "1").status == 2

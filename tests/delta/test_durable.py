@@ -95,7 +95,7 @@ class TestKeep:
             kept.append(Path(f"/proc/self/fd/{descriptor}").readlink())
             really(descriptor)
 
-        monkeypatch.setattr(os, "fsync", retention)
+        monkeypatch.setattr(os, "fsync", keep)
         before = DeltaTable(world.ledger).version()
         runner.driver.report = lambda done: committed.append(list(kept))
         runner.once()

@@ -1,6 +1,6 @@
 """The lines of a `console` block: one command each, with what it prints if the block shows prompts (`$ `).
 
-`windrow` runs; one that goes on for ever (`--every`, `--watch`) until it has said something. `python` runs a file of
+`windrow` runs; one that goes on for ever (`--interval`, `--watch`) until it has said something. `python` runs a file of
 the page or of the repository. Targets of `make`, extras of `pip install` and scripts of `spark-submit` are looked up.
 Anything else, and what needs a shell (`|`, `>`, `&&`), is refused: it belongs into an `sh` block, or needs a reason not
 to be run.
@@ -30,7 +30,7 @@ python() {{ '{sys.executable}' "$@"; }}
 windrow() {{ python -c 'import sys; from windrow.cli import main; sys.exit(main())' "$@"; }}
 """
 FOR_A_SHELL = {"|", ">", ">>", "<", "&&", "||", ";", "&", "2>"}
-FOR_EVER = {"--every": signal.SIGTERM, "--watch": signal.SIGINT}
+FOR_EVER = {"--interval": signal.SIGTERM, "--watch": signal.SIGINT}
 VARIABLE = re.compile(r"([A-Z][A-Z0-9_]*)=(.*)")
 WITH_EXTRAS = re.compile(r"(\.|[\w-]+)\[([\w,]+)\]")
 DONE = Said(0, "", "")

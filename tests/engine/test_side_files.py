@@ -86,7 +86,7 @@ def test_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, d
         synced.append((Path(f"/proc/self/fd/{descriptor}").readlink(), text.exists()))
         really(descriptor)
 
-    monkeypatch.setattr(os, "fsync", retention)
+    monkeypatch.setattr(os, "fsync", keep)
     LocalSideFiles(tmp_path, durable).create("one", "kept")
     named = {path for path, is_there in synced if is_there}
     assert named == ({text.parent.resolve(), tmp_path.resolve()} if durable else set())

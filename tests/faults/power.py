@@ -116,7 +116,9 @@ def drive(pipe: Connection, values: dict[str, Any], durable: bool) -> None:
     """Batch what is there, again and again."""
     pipe.send("ready")
     pipe.recv()
-    settings = windrow.Settings(**values, durable=durable, run={"every": "50ms", "maintain_every": "2s"})
+    settings = windrow.Settings(
+        **values, durable=durable, run={"trigger_interval": "50ms", "maintenance_interval": "2s"}
+    )
     with suppress(WindrowError):
         windrow.run(settings, once=False)
 

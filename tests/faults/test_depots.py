@@ -413,7 +413,7 @@ class TestFeed:
 
 
 class TestAccepted:
-    """`windrow run --accept`: the run goes past one version that deleted or rewrote rows."""
+    """`windrow run --skip-version`: the run goes past one version that deleted or rewrote rows."""
 
     @pytest.mark.parametrize("feed", ["true", "false"], ids=["feed", "no feed"])
     @pytest.mark.slow_on_spark
@@ -429,24 +429,24 @@ class TestAccepted:
         with pytest.raises((DepotChangedError, DepotUnreadableError), match="depot version 4 "):
             run(world, engine)
         runner = world.runner(engine, retries=0)
-        runner.accept(4)
+        runner.skip_version(4)
         runner.once()
-        assert [row["depot_version"] for row in world.history() if row["kind"] == "accept"] == [4]
+        assert [row["depot_version"] for row in world.history() if row["kind"] == "skip"] == [4]
         assert [part["version"] for row in world.history() for part in row["versions"] or ()] == [2, 3, 5]
         assert sum(row["messages_read"] for row in world.history()) == len(first) + len(second) + len(third)
         report = verify(world.depot, world.ledger)
         assert (report.ok, report.books[-1].unchecked) == (True, 0)
         assert world.replayed().comparison is None
-        assert reading.status(world.depot, world.ledger, NOW).depots[0].accepted_versions == (4,)
+        assert reading.status(world.depot, world.ledger, NOW).depots[0].skipped_versions == (4,)
 
     @pytest.mark.slow_on_spark
     def test_rows_that_it_added(self, read: World, engine: EngineFactory) -> None:
         """Rows that an accepted version added are not read, whether or not the change feed names them."""
         overwrite(read.depot)
         runner = read.runner(engine, retries=0)
-        runner.accept(4)
+        runner.skip_version(4)
         runner.once()
-        assert read.history()[-1]["kind"] == "accept"
+        assert read.history()[-1]["kind"] == "skip"
         assert verify(read.depot, read.ledger).ok
 
     @pytest.mark.parametrize("feed", ["true", "false"], ids=["feed", "no feed"])
@@ -461,13 +461,13 @@ class TestAccepted:
         DeltaTable(read.depot).restore(last)
         assert reading.status(read.depot, read.ledger, NOW).depots[0].changed_version == last + 1
         runner = read.runner(engine, retries=0)
-        runner.accept(last + 1)
+        runner.skip_version(last + 1)
         with pytest.raises(DepotChangedError, match=f"depot version {last + 2} is a RESTORE"):
             runner.once()
         assert reading.status(read.depot, read.ledger, NOW).depots[0].changed_version == last + 2
         read.publish(NEW)
         runner = read.runner(engine, retries=0)
-        runner.accept(last + 2)
+        runner.skip_version(last + 2)
         assert read.canonical() == before
         runner.once()
         assert read.history()[-1]["messages_read"] == len(NEW)
@@ -480,7 +480,7 @@ class TestAccepted:
             read.publish(NEW)
             DeltaTable(read.depot).delete("type = 'a'")
             read.publish(NEW)
-            read.runner(embedded, retries=0).accept(DeltaTable(read.depot).version() - 1)
+            read.runner(embedded, retries=0).skip_version(DeltaTable(read.depot).version() - 1)
             run(read, embedded)
         report = verify(read.depot, read.ledger)
         assert (report.ok, report.books[-1].unchecked) == (True, 0)
@@ -491,9 +491,9 @@ class TestAccepted:
         overwrite(read.depot)
         for _ in range(2):
             runner = read.runner(embedded, retries=0)
-            runner.accept(4)
+            runner.skip_version(4)
             runner.once()
-        assert read.kinds().count("accept") == 1
+        assert read.kinds().count("skip") == 1
 
     @pytest.mark.slow_on_spark
     def test_another_one_stops(self, read: World, engine: EngineFactory) -> None:
@@ -503,13 +503,13 @@ class TestAccepted:
         read.publish(NEW)
         DeltaTable(read.depot).delete("type = 'b'")
         with pytest.raises((DepotChangedError, DepotUnreadableError), match="depot version 5"):
-            read.runner(engine, retries=0).accept(7)
+            read.runner(engine, retries=0).skip_version(7)
         runner = read.runner(engine, retries=0)
-        runner.accept(5)
+        runner.skip_version(5)
         with pytest.raises((DepotChangedError, DepotUnreadableError), match="depot version 7"):
             runner.once()
         runner = read.runner(engine, retries=0)
-        runner.accept(7)
+        runner.skip_version(7)
         assert [row["depot_version"] for row in read.history()][-3:] == [5, 6, 7]
 
     @pytest.mark.parametrize("version", [4, 5])
@@ -517,7 +517,7 @@ class TestAccepted:
         """A version that only appended, or that there is not, cannot be accepted: its messages would be lost."""
         read.publish(NEW)
         with pytest.raises(NotFoundError, match="has deleted or rewritten no rows"):
-            read.runner(embedded).accept(version)
+            read.runner(embedded).skip_version(version)
         assert run(read, embedded) == len(NEW)
 
     def test_paused(self, read: World, embedded: EngineFactory) -> None:
@@ -525,7 +525,7 @@ class TestAccepted:
         overwrite(read.depot)
         read.runner(embedded).pause()
         with pytest.raises(PausedError):
-            read.runner(embedded).accept(4)
+            read.runner(embedded).skip_version(4)
 
     def test_beside_another_driver(self, full: World, embedded: EngineFactory) -> None:
         """Where a pause by another driver ended the reading, the version is not accepted before the rest was read."""
@@ -538,9 +538,9 @@ class TestAccepted:
                 moves.pop(0)[1]()
 
         runner = full.probed(embedded, at, retries=0)
-        runner.accept(4)
+        runner.skip_version(4)
         assert [part["version"] for row in full.history() for part in row["versions"] or ()] == [1, 2, 3]
-        assert full.kinds()[-1] == "accept"
+        assert full.kinds()[-1] == "skip"
 
 
 class TestSchema:

@@ -16,15 +16,15 @@ from windrow.model import timestamps as moments
 )
 def test_iso_8601(text: str, microseconds: int) -> None:
     """A time with a zone is what it says, one without is UTC, to the microsecond and before 1970 too."""
-    counted = moments.microseconds(text, "--at")
+    counted = moments.microseconds(text, "--event-time")
     assert (counted, type(counted)) == (microseconds, int)
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "12:00"])
 def test_no_time(text: str) -> None:
     """What is no time is an error that names the option it was given to, and shows how to write one."""
-    with pytest.raises(SettingsError, match=r"--at .* is no time\nWrite it like 2026-01-31T12:00:00Z"):
-        moments.microseconds(text, "--at")
+    with pytest.raises(SettingsError, match=r"--event-time .* is no time\nWrite it like 2026-01-31T12:00:00Z"):
+        moments.microseconds(text, "--event-time")
 
 
 @pytest.mark.parametrize(

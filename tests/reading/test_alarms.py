@@ -33,7 +33,7 @@ DEPOT = DepotStatus(
     read_version=5,
     oldest_waiting_at="1970-01-01T00:00:00Z",
     changed_version=None,
-    accepted_versions=(),
+    skipped_versions=(),
     clock=None,
     reach=REACH,
     **WAITING,  # type: ignore[arg-type]

@@ -199,10 +199,10 @@ class TestDepots:
         """A message of a version that a run went past is not in the ledger for that reason."""
         world.publish([message("b")])
         write_deltalake(world.depot, table([message()]), mode="overwrite")
-        world.runner(embedded).accept(2)
+        world.runner(embedded).skip_version(2)
         [found] = find(world)
         assert outcomes([found]) == [(2, "skipped")]
-        assert "--accept 2" in found.why
+        assert "--skip-version 2" in found.why
 
     def test_accepted_without_a_feed(self, world: World, embedded: EngineFactory) -> None:
         """Beside a version that a run went past, and whose rows nobody recorded, all other messages are found."""
@@ -210,7 +210,7 @@ class TestDepots:
         DeltaTable(world.depot).alter.set_table_properties({FEED: "false"})
         DeltaTable(world.depot).delete("type = 'a'")
         runner = world.runner(embedded)
-        runner.accept(3)
+        runner.skip_version(3)
         world.publish([message("c")])
         runner.once()
         assert outcomes(find(world)) == [(1, "open")]

@@ -99,7 +99,7 @@ def grow(world: World, factory: EngineFactory) -> None:
 
 def background(world: World, factory: EngineFactory, noting: Noting, **run: str) -> BackgroundMaintenance:
     """Return a background of the tables."""
-    opened = world.tables(factory, run={"maintain_every": "1h"} | run)
+    opened = world.tables(factory, run={"maintenance_interval": "1h"} | run)
     return BackgroundMaintenance([opened.source], opened.ledger, world.clock, Observers([noting]))
 
 
@@ -137,7 +137,7 @@ class TestRhythm:
 
     def test_never(self, batched: World, embedded: EngineFactory, noting: Noting) -> None:
         """With "never" nothing is done, however long it goes on."""
-        care = background(batched, embedded, noting, maintain_every="never")
+        care = background(batched, embedded, noting, maintenance_interval="never")
         batched.clock.advance(400 * DAY)
         assert (care(), compactions(batched.ledger)) == ([], 0)
 
@@ -229,12 +229,12 @@ class TestPromises:
         """While a ledger is paused its files are left as they are."""
         batched.runner(embedded).pause()
         batched.clock = ManualClock(stops_after=3)
-        assert went_on(batched, embedded, noting, run={"maintain_every": "0s"}).maintained == []
+        assert went_on(batched, embedded, noting, run={"maintenance_interval": "0s"}).maintained == []
         assert compactions(batched.ledger) == 0
 
     def test_once_never_does(self, batched: World, embedded: EngineFactory) -> None:
         """A run that ends leaves maintenance to whoever schedules it."""
-        settings = batched.settings(embedded, run={"maintain_every": "0s"})
+        settings = batched.settings(embedded, run={"maintenance_interval": "0s"})
         assert windrow.run(settings, clock=batched.clock).maintained == []
         assert compactions(batched.ledger) == 0
 
@@ -320,7 +320,7 @@ class TestRun:
         clock = Publishing(lambda: world.publish(*arriving(world, 2)), stops_after=5)
         world = World(tmp_path, clock)
         world.publish(*arriving(world, 2))
-        every = {"every": "30s", "maintain_every": "1m"}
+        every = {"trigger_interval": "30s", "maintenance_interval": "1m"}
         summary = went_on(world, embedded, noting, max_messages=1, run=every)
         rounds = "data data ledger depot data data data data ledger data data data data ledger"
         assert noting.told == rounds.split()
@@ -340,7 +340,7 @@ class TestRun:
                 if (rows := next(versions, None)) is not None:
                     world.publish(rows)
 
-        settings = world.settings(embedded, idle_timeout="never", run={"maintain_every": "0s"})
+        settings = world.settings(embedded, idle_timeout="never", run={"maintenance_interval": "0s"})
         windrow.run(settings, once=False, clock=world.clock, observers=[Growing(), noting])
         assert noting.told[:3] == ["data", "ledger", "depot"]
         assert noting.told.count("data") == 6
@@ -360,7 +360,7 @@ class TestRun:
         position = [0]
         world = World(tmp_path, Publishing(take_and_publish, stops_after=5))
         world.publish(*arriving(world, 2))
-        went_on(world, embedded, noting, run={"maintain_every": "0s"})
+        went_on(world, embedded, noting, run={"maintenance_interval": "0s"})
         rest = windrow.read_closed(world.ledger, since=position[-1])
         taken.extend(rest.batches["id"].to_pylist())
         assert len(noting.done) > 5
@@ -372,7 +372,7 @@ class TestRun:
         world = World(tmp_path, Publishing(lambda: world.publish(*arriving(world, 1)), stops_after=3))
         world.publish(*arriving(world, 2))
         factory = EngineFactory("spark", spark)
-        went_on(world, factory, noting, run={"every": "10s", "maintain_every": "10s"})
+        went_on(world, factory, noting, run={"trigger_interval": "10s", "maintenance_interval": "10s"})
         assert noting.told == ["data", "ledger", "depot", "data", "ledger", "data", "ledger"]
         assert noting.done[-1].compacted_files
         world.clock = ManualClock()

@@ -17,7 +17,7 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[st
     monkeypatch.setenv("WINDROW_RETRIES", "3")
     monkeypatch.setenv("windrow_rules__window", "30s")
     monkeypatch.setenv("WINDROW_DEPOT_COLUMNS__TYPE", "t")
-    monkeypatch.setenv("WINDROW_RUN", '{"every": "5s"}')
+    monkeypatch.setenv("WINDROW_RUN", '{"trigger_interval": "5s"}')
     return {one.name: (one.value, one.origin) for one in effective(file, ledger="here")}
 
 
@@ -27,7 +27,7 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[st
         ("ledger", '"here"', "flag --ledger"),
         ("retries", "3", "variable WINDROW_RETRIES"),
         ("rules.window", '"30s"', "variable windrow_rules__window"),
-        ("run.every", '"5s"', "variable WINDROW_RUN"),
+        ("run.trigger_interval", '"5s"', "variable WINDROW_RUN"),
         ("depot_columns.type", '"t"', "variable WINDROW_DEPOT_COLUMNS__TYPE"),
         ("retention", '"10d"', "windrow.toml"),
         ("rules.max_delay", '"3s"', "windrow.toml"),

@@ -33,10 +33,10 @@ class TestSources:
     def test_how_often_tables_are_maintained(
         self, monkeypatch: pytest.MonkeyPatch, text: str, microseconds: int | None
     ) -> None:
-        """`maintain_every` defaults to an hour, and may be a duration or never."""
-        assert Settings().run.maintain_every == 3_600_000_000
+        """`maintenance_interval` defaults to an hour, and may be a duration or never."""
+        assert Settings().run.maintenance_interval == 3_600_000_000
         monkeypatch.setenv("WINDROW_RUN__MAINTAIN_EVERY", text)
-        assert Settings().run.maintain_every == microseconds
+        assert Settings().run.maintenance_interval == microseconds
 
     def test_file_in_working_directory_is_found(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Without --config the windrow.toml of the working directory is read."""
@@ -72,7 +72,7 @@ class TestMistakes:
             ("[rules]\nwindow = -1", "no unit"),
             ("[rules]\nwindow = 10", "10 has no unit; write it like 500ms, 10s, 5m or 1h30m"),
             ("idle_timeout = 10", "no unit"),
-            ("[run]\nevery = 0.5", "no unit"),
+            ("[run]\ntrigger_interval = 0.5", "no unit"),
             ("max_messages = 0", "greater than or equal to 1"),
             ("engine = 'flink'", "'spark'"),
             ("depot = [", "not TOML"),
@@ -181,14 +181,14 @@ class TestMistakes:
     def test_all_at_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """All errors of the file, the environment and the flags are told at once, each with its place."""
         file = tmp_path / "windrow.toml"
-        file.write_text("colour = 1\n[run]\nevery = 'often'\n[producer]\nbatch_rows = 0\n")
+        file.write_text("colour = 1\n[run]\ntrigger_interval = 'often'\n[producer]\nbatch_rows = 0\n")
         monkeypatch.setenv("WINDROW_MQTT__BROKER", "x:y")
         monkeypatch.setenv("WINDROW_LEGDER", "x")
         with pytest.raises(SettingsError) as caught:
             Settings.load(file, retries=-1)
         first, *lines = str(caught.value).splitlines()
         assert first == "WINDROW-SETTINGS: 6 settings are wrong"
-        told = ["variable WINDROW_LEGDER: unknown variable", f"{file}, line 1: unknown", f"{file}, line 3: run.every",
+        told = ["variable WINDROW_LEGDER: unknown variable", f"{file}, line 1: unknown", f"{file}, line 3: run.trig",
                 f"{file}, line 5: producer.batch_rows", "variable WINDROW_MQTT__BROKER: ", "retries"]  # fmt: skip
         for one in told:
             assert len([line for line in lines if line.startswith(one)]) == 1, (one, lines)
@@ -218,7 +218,7 @@ class TestExample:
             idle_timeout="never",
             rules={"window": "1h30m"},
             ingest={"columns": {"key": "'k'"}},
-            run={"maintain_every": "never"},
+            run={"maintenance_interval": "never"},
         )
         file = tmp_path / "windrow.toml"
         file.write_text(settings_file(settings), encoding="utf-8")

@@ -977,7 +977,7 @@ def test_maintained_while_it_runs(tmp_path: Path) -> None:
     harness = Harness(counter("a", "b"), tmp_path)
     for name in ("a", "b", "a", "b"):
         harness.append([message()], depot=name)
-    settings = Settings(engine="embedded", run={"maintain_every": "1s"})
+    settings = Settings(engine="embedded", run={"maintenance_interval": "1s"})
     clock = ManualClock(harness.clock.now(), stops_after=3)
     with opened(topology, settings, clock) as runner:
         summary = runner.every(2_000_000)
@@ -996,7 +996,7 @@ class TestAccepted:
         """Accept the last version of a depot, which deletes rows, and run on."""
         version = DeltaTable(harness.topology.depots[depot].location).version()
         for _ in range(2):
-            run_topology(harness.topology, EMBEDDED, clock=harness.clock, accept=(depot, version))
+            run_topology(harness.topology, EMBEDDED, clock=harness.clock, skip_version=(depot, version))
 
     def test_in_one_of_several_depots(self, tmp_path: Path) -> None:
         """What comes before and after the version is read once, as verify finds, and a replay accepts it again."""
@@ -1006,7 +1006,7 @@ class TestAccepted:
         harness.run()
         harness.append([message()] * 4, "a")
         DeltaTable(harness.topology.depots["a"].location).delete("payload = '0'")
-        with pytest.raises(DepotChangedError, match="--accept DEPOT:"):
+        with pytest.raises(DepotChangedError, match="--skip-version DEPOT:"):
             harness.run()
         self.accept(harness, "a")
         harness.append([message()] * 5, "a")
@@ -1033,7 +1033,7 @@ class TestAccepted:
         harness.append([message()], "a")
         harness.append([message()], "b")
         with opened(harness.topology, EMBEDDED, harness.clock) as runner, pytest.raises(UsageError, match="one depot"):
-            runner.accept(1)
+            runner.skip_version(1)
 
 
 def test_a_bug_is_not_retried(tmp_path: Path) -> None:

@@ -98,14 +98,14 @@ def test_changed_and_accepted(harness: Harness) -> None:
     one = DeltaTable(harness.topology.depots["one"].location)
     one.delete("payload = 'a'")
     assert [depot.changed_version for depot in look(harness).depots] == [one.version(), None]
-    harness.runner().accept(one.version(), "one")
+    harness.runner().skip_version(one.version(), "one")
     found = look(harness).depots
-    assert [(depot.changed_version, depot.accepted_versions) for depot in found] == [
+    assert [(depot.changed_version, depot.skipped_versions) for depot in found] == [
         (None, (one.version(),)),
         (None, ()),
     ]
     harness.rollback(1)
-    assert (look(harness).depots[0].changed_version, look(harness).depots[0].accepted_versions) == (one.version(), ())
+    assert (look(harness).depots[0].changed_version, look(harness).depots[0].skipped_versions) == (one.version(), ())
 
 
 def test_refused(harness: Harness, tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def count(rows: Rows, microbatch: int, accepted: int) -> None:
     history["rejected"] -= accepted
 
 
-def accept(rows: Rows) -> Rows:
+def skip_version(rows: Rows) -> Rows:
     """Put a message that was too old into the batch of its time."""
     for refused in [row for row in rows if row["reason"] == "too_old"]:
         for batch in rows:
@@ -248,7 +248,7 @@ DAMAGES: dict[str, tuple[Damage, set[str]]] = {
         {"windows by the rules"},
     ),
     "parts": (join_parts, {"messages by the rules"}),
-    "accepted": (accept, {"decisions"}),
+    "accepted": (skip_version, {"decisions"}),
     "rejected": (reject, {"decisions"}),
     "off by": (misjudge, {"decisions"}),
     "reason": (excuse, {"decisions", "clock_ahead"}),

@@ -44,7 +44,7 @@ def bridge(
         str | None, typer.Option("--group", help="Consumer group, or shared subscription; its members share the work.")
     ] = None,
     until_end: Annotated[bool, typer.Option("--until-end", help="kafka: end when everything was read.")] = False,
-    for_: Annotated[str | None, typer.Option("--for", help="End after so long, e.g. 10m.")] = None,
+    duration: Annotated[str | None, typer.Option("--duration", help="Stop after this long, e.g. 10m.")] = None,
 ) -> None:
     """Send the messages of an MQTT or Kafka broker into the depot.
 
@@ -55,7 +55,7 @@ def bridge(
     """
     if kind not in KINDS:
         raise SettingsError(f"{kind!r} cannot be bridged", f"Say {', '.join(KINDS)}.")
-    seconds = None if for_ is None else microseconds(for_, "--for") / SECOND
+    seconds = None if duration is None else microseconds(duration, "--duration") / SECOND
     flags: dict[str, Any] = {"topics": topic or None, "group": group}
     flags |= {"brokers": broker} if kind == "kafka" else {"broker": broker, "client_id": client_id}
     part = {name: value for name, value in flags.items() if value is not None} or None

@@ -22,7 +22,9 @@ SHOWN = 5
 NAMES = {"closed": "closed batch", "open": "open batch", "rejected": "rejected message"}
 
 
-@command("config ledger engine", example="windrow check --fail-on warning --docs quality   or   windrow check --sql")
+@command(
+    "config ledger engine", example="windrow check --fail-on warning --data-docs quality   or   windrow check --sql"
+)
 def check(
     call: Call,
     fail_on: Annotated[
@@ -31,7 +33,9 @@ def check(
     max_rejected: Annotated[
         float | None, typer.Option("--max-rejected", help="Warn above this share of rejected messages. Default: 0.05.")
     ] = None,
-    docs: Annotated[str | None, typer.Option("--docs", help="Directory for Data Docs, static HTML pages.")] = None,
+    data_docs: Annotated[
+        str | None, typer.Option("--data-docs", help="Directory for Data Docs, static HTML pages.")
+    ] = None,
     sql: Annotated[bool, typer.Option("--sql", help="Only print the invariants, as SQL to paste into an editor.")] = (
         False
     ),
@@ -53,12 +57,12 @@ def check(
     chosen = call.sparkless_settings("ledger")
     checked: Checked | None = None
     with within_memory(chosen.max_memory_bytes), call.waiting(if_exists):
-        checked = _checked(chosen, max_rejected, docs)
+        checked = _checked(chosen, max_rejected, data_docs)
         call.answer(checked.to_dict(), tell=lambda: _print(checked))
     return 1 if checked is not None and checked.failures(fail_on) else 0
 
 
-def _checked(chosen: Settings, max_rejected: float | None, docs: str | None) -> Checked:
+def _checked(chosen: Settings, max_rejected: float | None, data_docs: str | None) -> Checked:
     """Check on the engine that is chosen; Spark is started when there is none."""
     from windrow.engine import choose
     from windrow.verify import quality
@@ -73,7 +77,7 @@ def _checked(chosen: Settings, max_rejected: float | None, docs: str | None) -> 
         def progress(what: str, done: int, total: int) -> None:
             spinner.update(f"checked {what}, step {done} of {total}")
 
-        return quality.check(spark, chosen.ledger, None, share, docs, progress)
+        return quality.check(spark, chosen.ledger, None, share, data_docs, progress)
 
 
 def _session(ledger: str) -> Any:

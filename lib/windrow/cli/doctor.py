@@ -28,18 +28,18 @@ COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 def doctor(
     call: Call,
     topology: Named = None,
-    network: Annotated[
-        bool, typer.Option("--network", help="Start Spark too, which fetches Delta's jars when they are not here.")
+    start_spark: Annotated[
+        bool, typer.Option("--start-spark", help="Start Spark too, which fetches Delta's jars when they are not here.")
     ] = False,
 ) -> int:
     """Find what is wrong with the machine, settings and tables.
 
-    Each finding says what to do. Exit status 1 on any error. Doctor changes nothing. Without --network it starts no
+    Each finding says what to do. Exit status 1 on any error. Doctor changes nothing. Without --start-spark it starts no
     Spark and uses the network only to read the tables. Where a platform provides Spark, that reads tables by name. For
     a topology it examines each depot and the table of states.
     """
     with aside.status("examining"):
-        findings = _findings(call, topology, network)
+        findings = _findings(call, topology, start_spark)
     errors, warnings = (sum(finding.level == level for finding in findings) for level in ("error", "warning"))
     rows = [{"about": finding.about} | asdict(finding) for finding in findings]
     document = {"ok": not errors, "errors": errors, "warnings": warnings, "findings": rows}
@@ -47,7 +47,7 @@ def doctor(
     return 1 if errors else 0
 
 
-def _findings(call: Call, topology: str | None, network: bool) -> list[Finding]:
+def _findings(call: Call, topology: str | None, start_spark: bool) -> list[Finding]:
     now = WallClock().now()
     if topology is None:
         from windrow.operate.doctor import examine
@@ -55,10 +55,10 @@ def _findings(call: Call, topology: str | None, network: bool) -> list[Finding]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # findings say it in more words
             with _reading(call):
-                return examine(lambda: _settings(call), now, network)
+                return examine(lambda: _settings(call), now, start_spark)
     from windrow.topology.doctor import examine_topology
 
-    return examine_topology(*call.topology(topology), now, network)
+    return examine_topology(*call.topology(topology), now, start_spark)
 
 
 def _reading(call: Call) -> AbstractContextManager[object]:

@@ -28,10 +28,10 @@ ROWS = 100_000  # of a table are looked at: enough to see how late they come, an
 @command("config depot ledger engine", example="windrow init --depot data/depot --ledger data/ledger")
 def init(
     call: Call,
-    payload: Annotated[
+    payload_type: Annotated[
         str | None,
         typer.Option(
-            "--payload", help="Type of payloads: string (default), binary, double, bigint, boolean, struct<...>."
+            "--payload-type", help="Type of payloads: string (default), binary, double, bigint, boolean, struct<...>."
         ),
     ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Make a raw depot, for chunks of raw files.")] = False,
@@ -54,19 +54,21 @@ def init(
     from windrow.settings.template import settings_file
 
     if from_ is not None:
-        if raw or payload is not None or call.flags.get("depot"):
-            raise SettingsError("--from goes with neither --raw nor --payload nor --depot", "Leave them out.")
+        if raw or payload_type is not None or call.flags.get("depot"):
+            raise SettingsError("--from goes with neither --raw nor --payload-type nor --depot", "Leave them out.")
         _from_table(replace(call, flags=call.flags | {"depot": from_}))
         return
-    type_ = parse(payload or "string")
-    if raw and payload is not None:
-        raise SettingsError("a raw depot has no payloads", "Leave --payload out.")
+    type_ = parse(payload_type or "string")
+    if raw and payload_type is not None:
+        raise SettingsError("a raw depot has no payloads", "Leave --payload-type out.")
     file = Path(call.config or "windrow.toml")
     written = not file.exists()
     payload_name = None if text_or_bytes(type_) == type_ else name(type_)
     chosen = (replace(call, config=None) if written else call).settings(payload_type=payload_name)
     if payload_name and not written and parse(call.settings().payload_type or "string") != type_:
-        raise SettingsError(f"--payload {payload} contradicts {file}", f"Write payload_type = {payload_name!r} there.")
+        raise SettingsError(
+            f"--payload-type {payload_type} contradicts {file}", f"Write payload_type = {payload_name!r} there."
+        )
     if chosen.format.type and not raw:
         raise SettingsError("[format] is for a raw depot, not for messages", "Say --raw, or remove [format].")
     if written:

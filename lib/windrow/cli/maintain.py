@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def maintain(
     call: Call,
     topology: Named = None,
-    only: Annotated[str | None, typer.Option("--only", help="Look after this one alone: ledger or depot.")] = None,
+    table: Annotated[str | None, typer.Option("--table", help="Maintain only this table: ledger or depot.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")] = False,
     if_exists: IfExists = False,
 ) -> None:
@@ -33,9 +33,9 @@ def maintain(
     """
     from windrow.model.results import ROLES
 
-    role = next((role for role in ROLES if role == only), None)
-    if only is not None and role is None:
-        raise SettingsError(f"--only {only!r} is no table", "Say ledger or depot.")
+    role = next((role for role in ROLES if role == table), None)
+    if table is not None and role is None:
+        raise SettingsError(f"--table {table!r} is no table", "Say ledger or depot.")
     with call.waiting(if_exists, dry_run=dry_run, tables=[]):
         with aside.status("opening") as status:
             done = _maintain(call, topology, role, dry_run, lambda table, step: status.update(f"{table}: {step}"))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FEW_NAMES = 4
 EXAMPLE = "windrow plot --key pump-1 --from 2026-01-31T12:00 --to 2026-01-31T12:05 --out pump-1.html"
 Document = dict[str, Any]
-What = Literal["timeline", "batches", "microbatches"]
+Chart = Literal["timeline", "batches", "microbatches"]
 Drawn = tuple["alt.TopLevelMixin", Document, list[str]]
 
 
@@ -28,10 +28,10 @@ Drawn = tuple["alt.TopLevelMixin", Document, list[str]]
 def plot(
     call: Call,
     out: Annotated[Path, typer.Option("--out", help="The file to write: .html (to zoom in), .png, .svg or .json.")],
-    what: Annotated[
-        What,
+    chart: Annotated[
+        Chart,
         typer.Option(
-            "--what",
+            "--chart",
             help="timeline: messages and windows in time. batches: sizes, delays and waits. "
             "microbatches: messages, phases and lag of each.",
         ),
@@ -50,32 +50,32 @@ def plot(
     """Draw messages and windows in time, or figures about them.
 
     The timeline has event time above and processing time below. Each message is a line between the two, red if it was
-    rejected, and each window is a box; bands replace lines where there are too many. --what draws the distribution of
+    rejected, and each window is a box; bands replace lines where there are too many. --chart draws the distribution of
     batches and delays, or the work and time of microbatches. Times without a zone are UTC.
     """
     from windrow.reading import plot as picture
 
     begin, end = moments.event_range(from_, to)
     picture.require_picture(out)
-    _refuse(what, {"--key": key, "--source": source, "--streams": streams})
+    _refuse(chart, {"--key": key, "--source": source, "--streams": streams})
     with call.readable_settings() as chosen, aside.status("reading"):
-        if what == "timeline":
-            chart, document, lines = _timeline(chosen.ledger, key, source, begin, end, streams or 6)
-        elif what == "batches":
-            chart, document, lines = _batches(chosen.ledger, key, source, begin, end)
+        if chart == "timeline":
+            drawn, document, lines = _timeline(chosen.ledger, key, source, begin, end, streams or 6)
+        elif chart == "batches":
+            drawn, document, lines = _batches(chosen.ledger, key, source, begin, end)
         else:
-            chart, document, lines = _microbatches(chosen.ledger, begin, end)
+            drawn, document, lines = _microbatches(chosen.ledger, begin, end)
     with aside.status("drawing"):
-        picture.save(chart, out)
+        picture.save(drawn, out)
     first, *others = lines
-    call.answer({"file": out, "what": what, **document}, f"Wrote {out}: {first}", *others)
+    call.answer({"file": out, "chart": chart, **document}, f"Wrote {out}: {first}", *others)
 
 
-def _refuse(what: What, flags: dict[str, object]) -> None:
+def _refuse(chart: Chart, flags: dict[str, object]) -> None:
     known = {"timeline": set(flags), "batches": {"--key", "--source"}, "microbatches": set()}
-    wrong = [flag for flag, value in flags.items() if value is not None and flag not in known[what]]
+    wrong = [flag for flag, value in flags.items() if value is not None and flag not in known[chart]]
     if wrong:
-        raise SettingsError(f"{' and '.join(wrong)} cannot narrow --what {what}", "Leave it out.")
+        raise SettingsError(f"{' and '.join(wrong)} cannot narrow --chart {chart}", "Leave it out.")
 
 
 def _timeline(

@@ -26,11 +26,13 @@ RawSource = Annotated[
     str | None,
     typer.Option("--raw-source", help="Send the input as it is, as chunks of this raw source, to a raw depot."),
 ]
-Last = Annotated[bool, typer.Option("--last", help="With --raw-source: the source ends where the input ends.")]
-Column = Annotated[
+EndSource = Annotated[
+    bool, typer.Option("--end-source", help="With --raw-source: the source ends where the input ends.")
+]
+FieldMap = Annotated[
     list[str] | None,
     typer.Option(
-        "--column", help="column=field, column='text', or payload=* for the whole line. Default: each its own name."
+        "--map", help="column=field, column='text', or payload=* for the whole line. Default: each its own name."
     ),
 ]
 NoResume = Annotated[
@@ -44,11 +46,11 @@ def produce(
     call: Call,
     id_: Id = None,
     file: File = "-",
-    column: Column = None,
+    map_: FieldMap = None,
     no_resume: NoResume = False,
     strict: Strict = False,
     raw_source: RawSource = None,
-    last: Last = False,
+    end_source: EndSource = False,
 ) -> None:
     """Send lines of JSON, or raw bytes, into the depot.
 
@@ -60,13 +62,13 @@ def produce(
     `windrow ingest`.
     """
     if raw_source is not None:
-        _require_raw_alone(id_, column, no_resume, strict)
-        _produce_raw(call, file, raw_source, last)
+        _require_raw_alone(id_, map_, no_resume, strict)
+        _produce_raw(call, file, raw_source, end_source)
         return
     if id_ is None:
         raise typer.BadParameter("a producer has a name: say --id NAME for lines, or --raw-source NAME for bytes.")
-    if last:
-        raise SettingsError("--last is for --raw-source, not for lines", "Leave it out.")
+    if end_source:
+        raise SettingsError("--end-source is for --raw-source, not for lines", "Leave it out.")
     from windrow.cli.watching import watched
     from windrow.model.payload import text_or_bytes
     from windrow.producer import Producer
@@ -74,7 +76,7 @@ def produce(
     from windrow.producer.lines import TEXTUAL, Fields, Reader
     from windrow.producer.produce import Production
 
-    fields = Fields.of(column or ())
+    fields = Fields.of(map_ or ())
     chosen = call.path_settings("depot", instead=PRODUCE)
     part, stop = chosen.producer_options, Stop()
     with (
@@ -91,7 +93,7 @@ def produce(
     call.answer(done, _sentence(done))
 
 
-def _produce_raw(call: Call, file: str, source: str, last: bool) -> None:
+def _produce_raw(call: Call, file: str, source: str, end_source: bool) -> None:
     """Send bytes, with a progress bar on a terminal."""
     from windrow.cli.watching import watched
     from windrow.model.chunks import CHUNK_BYTES
@@ -107,15 +109,15 @@ def _produce_raw(call: Call, file: str, source: str, last: bool) -> None:
         counter("produce", quiet=call.json) as progress,
     ):
         input_ = BytesInput(descriptor, stop, min(part.max_message_bytes, CHUNK_BYTES), part.linger_ms / 1_000)
-        done = send_bytes(producer, input_, last, lambda size: progress("bytes", size))
+        done = send_bytes(producer, input_, end_source, lambda size: progress("bytes", size))
     ended = f"{source} ends with it." if done.ended else f"{source} continues with chunk {done.sequence + 1:,}."
     stopped = " Stopped before the end of the input." if done.stopped else ""
     sent = f"{count(done.bytes, 'byte')} sent as {count(done.chunks, 'chunk')}"
     call.answer(done, f"{sent}. {ended if done.chunks else 'Nothing came.'}{stopped}")
 
 
-def _require_raw_alone(id_: str | None, column: list[str] | None, no_resume: bool, strict: bool) -> None:
-    flags = {"--id": id_, "--column": column, "--no-resume": no_resume, "--strict": strict}
+def _require_raw_alone(id_: str | None, map_: list[str] | None, no_resume: bool, strict: bool) -> None:
+    flags = {"--id": id_, "--map": map_, "--no-resume": no_resume, "--strict": strict}
     for name, value in flags.items():
         if value:
             raise SettingsError(f"{name} is for lines, not for --raw-source", "Leave it out.")

@@ -59,8 +59,8 @@ def replay(
     key: Annotated[list[str] | None, typer.Option("--key", help="Only this key; may be repeated.")] = None,
     source: Annotated[list[str] | None, typer.Option("--source", help="Only this source; may be repeated.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=0, help="Tell so many changes and moves at most.")] = SHOWN,
-    live: Annotated[
-        bool, typer.Option("--live", help="For a topology, with --into: then go on like a run with what came since.")
+    continue_: Annotated[
+        bool, typer.Option("--continue", help="For a topology, with --into: then keep processing newer rows.")
     ] = False,
 ) -> int:
     """Replay the recorded log into a new ledger, and compare.
@@ -71,18 +71,18 @@ def replay(
     """
     if topology is not None:
         if (rules, window, max_delay, from_, to, key, source) != (None,) * 7:
-            raise SettingsError("a topology is replayed whole", "Only --into, --ticks and --live apply to it.")
-        if live and into is None:
-            raise SettingsError("--live needs --into", "Name a directory for the new tables: --into DIRECTORY.")
+            raise SettingsError("a topology is replayed whole", "Only --into, --ticks and --continue apply to it.")
+        if continue_ and into is None:
+            raise SettingsError("--continue needs --into", "Name a directory for the new tables: --into DIRECTORY.")
         from windrow.topology.replay import replay_topology
 
-        clock = WallClock() if live else None
+        clock = WallClock() if continue_ else None
         with steps("microbatches", quiet=call.json) as progress:
             again = replay_topology(*call.topology(topology), into, ticks, clock, progress=progress)
-        return _answer(call, again, lambda: _tell_topology(again, live))
-    if live or ticks == "merged":
+        return _answer(call, again, lambda: _tell_topology(again, continue_))
+    if continue_ or ticks == "merged":
         raise SettingsError(
-            "--live and --ticks merged need a topology", "To go on from a new ledger, use `windrow run`."
+            "--continue and --ticks merged need a topology", "To go on from a new ledger, use `windrow run`."
         )
     from windrow.replaying import Portion
     from windrow.replaying import replay as play
@@ -101,7 +101,7 @@ def _answer(call: Call, outcome: Outcome, tell: Callable[[], None]) -> int:
     return 0 if outcome.ok else 1
 
 
-def _tell_topology(result: Replayed, live: bool) -> None:
+def _tell_topology(result: Replayed, continue_: bool) -> None:
     """Print what differs in the states of a topology, and what was replayed."""
     for one in result.differences:
         say(f"[yellow]{escape(one.state)}[/yellow]  {count(one.keys, 'key')} with other rows")
@@ -110,7 +110,7 @@ def _tell_topology(result: Replayed, live: bool) -> None:
     states = ", ".join(f"{name} {count(rows, 'row')}" for name, rows in result.rows.items())
     outcome = "the states differ" if result.differences else "the states are equal"
     say(f"{count(result.microbatches, 'microbatch')} of {result.topology} again: {outcome} ({states}).", markup=False)
-    if live:
+    if continue_:
         say(f"Then {count(result.live, 'microbatch')} of what came since.")
 
 

@@ -24,7 +24,7 @@ Limit = Annotated[int, typer.Option("--limit", min=1, help="How many to show at 
 
 @command(
     "config depot ledger engine",
-    example="windrow show --rejected   or   windrow show --key K --type T --at 2026-01-31T12:00:07.2Z",
+    example="windrow show --rejected   or   windrow show --key K --type T --event-time 2026-01-31T12:00:07.2Z",
 )
 def show(
     call: Call,
@@ -33,16 +33,20 @@ def show(
     closed: Annotated[bool, typer.Option("--closed", help="Closed batches, the latest first (default).")] = False,
     rejected: Annotated[bool, typer.Option("--rejected", help="Rejected messages, the latest first.")] = False,
     key: Key = None,
-    at: Annotated[
-        str | None, typer.Option("--at", help="With --key: what became of the messages of this event time, ISO 8601.")
+    event_time: Annotated[
+        str | None,
+        typer.Option("--event-time", help="With --key: what became of the messages of this event time, ISO 8601."),
     ] = None,
-    type_: Annotated[str | None, typer.Option("--type", help="With --at: only this type.")] = None,
+    type_: Annotated[str | None, typer.Option("--type", help="With --event-time: only this type.")] = None,
     source: Source = None,
     state: Annotated[
         str | None,
         typer.Option(
             "--state", help="With MODULE:NAME: rows of this state; --key is the key, or its first columns as JSON."
         ),
+    ] = None,
+    microbatch: Annotated[
+        int | None, typer.Option("--microbatch", min=0, help="With --state: as it was after this microbatch.")
     ] = None,
     from_: Annotated[
         str | None, typer.Option("--from", help="Batches and rejected messages from this event time on.")
@@ -54,24 +58,23 @@ def show(
 ) -> None:
     """Show batches, rejections, what became of a message, a state.
 
-    With --key alone, text has closed batches and then rejected messages. With --key and --at it lists every arrival of
-    the message in order: its batch, or why it was rejected and what would have kept it, or that it is not read yet. For
-    an open batch it says why it is open and when it closes.
+    With --key alone, text has closed batches and then rejected messages. With --key and --event-time it lists every
+    arrival of the message in order: its batch, or why it was rejected and what would have kept it, or that it is not
+    read yet. For an open batch it says why it is open and when it closes.
     """
     if state is not None:
-        _show_state(call, id, state, key, at, limit)
+        _show_state(call, id, state, key, microbatch, limit)
         return
-    _refuse_contradictions([id is not None, open_, closed, rejected, at is not None], id, key, source)
-    if (from_, to) != (None, None) and (id is not None or at is not None):
-        raise SettingsError("--from and --to apply only to a list", "Leave them out, or leave out the ID or --at.")
+    _refuse_contradictions([id is not None, open_, closed, rejected, event_time is not None], id, key, source)
+    if (from_, to) != (None, None) and (id is not None or event_time is not None):
+        raise SettingsError(
+            "--from and --to apply only to a list", "Leave them out, or leave out the ID or --event-time."
+        )
     begin, end = moments.event_range(from_, to)
-    if type_ is not None and at is None:
-        raise SettingsError("--type goes with --at", "Give the event time too: --key K --type T --at TIME.")
-    if at is not None and key is None:
-        raise SettingsError("--at needs --key", "Give the message's key: --key K --type T --at TIME.")
+    _require_companions(key, event_time, type_, microbatch)
     with call.readable_settings() as chosen:
-        if at is not None and key is not None:
-            _show_message(call, chosen, key, at, type_, source, limit)
+        if event_time is not None and key is not None:
+            _show_message(call, chosen, key, event_time, type_, source, limit)
             return
         state = "open" if open_ else "rejected" if rejected else "closed"
         asked = {"key": key, "source": source, "limit": limit, "begin": begin, "end": end}
@@ -88,19 +91,19 @@ def show(
         show_one(row, whole=id is not None)
 
 
-def _show_state(call: Call, place: str | None, state: str, key: str | None, at: str | None, limit: int) -> None:
-    """Show rows of a state, of a key or of all, after the microbatch `at` or as they are."""
+def _show_state(call: Call, place: str | None, state: str, key: str | None, microbatch: int | None, limit: int) -> None:
+    """Show rows of a state, of a key or of all, after a microbatch or as they are."""
     from windrow.reading.values import records
     from windrow.topology.importing import import_topology
 
-    if place is None or (at is not None and not at.isdecimal()):
+    if place is None:
         raise SettingsError(
-            "--state needs a topology, and --at the number of a microbatch",
-            "Write for example: windrow show words:topology --state counts --key be --at 12.",
+            "--state needs a topology",
+            "Write for example: windrow show words:topology --state counts --key be --microbatch 12.",
         )
     topology = import_topology(place)
     keys = None if key is None else [_key(topology, state, key)]
-    rows = records(topology.read(state, keys, None if at is None else int(at)).slice(0, limit))
+    rows = records(topology.read(state, keys, microbatch).slice(0, limit))
     lines = ["  ".join(f"{name}={value}" for name, value in row.items()) for row in rows]
     call.answer(rows, *lines or ["The state has no such row."])
 
@@ -124,17 +127,31 @@ def _key(topology: Topology, state: str, text: str) -> dict[str, Any]:
 def _refuse_contradictions(ways: list[bool], id_: str | None, key: str | None, source: str | None) -> None:
     """Refuse two ways to say what to show, and to narrow down what an id names."""
     if sum(ways) > 1:
-        raise SettingsError("an ID, --open, --closed, --rejected and --at exclude each other", "Give one of them.")
+        raise SettingsError(
+            "an ID, --open, --closed, --rejected and --event-time exclude each other", "Give one of them."
+        )
     if id_ is not None and (key, source) != (None, None):
         raise SettingsError("an ID needs no --key and no --source", "Give the ID alone.")
 
 
+def _require_companions(key: str | None, event_time: str | None, type_: str | None, microbatch: int | None) -> None:
+    """Refuse options without those that they narrow down."""
+    if microbatch is not None:
+        raise SettingsError("--microbatch needs --state", "Name a topology and a state: MODULE:NAME --state STATE.")
+    if type_ is not None and event_time is None:
+        raise SettingsError(
+            "--type goes with --event-time", "Give the event time too: --key K --type T --event-time TIME."
+        )
+    if event_time is not None and key is None:
+        raise SettingsError("--event-time needs --key", "Give the message's key: --key K --type T --event-time TIME.")
+
+
 def _show_message(
-    call: Call, chosen: Settings, key: str, at: str, type_: str | None, source: str | None, limit: int
+    call: Call, chosen: Settings, key: str, event_time: str, type_: str | None, source: str | None, limit: int
 ) -> None:
     from windrow import reading
 
-    moment = moments.microseconds(at, "--at")
+    moment = moments.microseconds(event_time, "--event-time")
     arrivals = reading.trace(chosen.depot, chosen.ledger, key, moment, type_, source, chosen.depot_columns)
     call.answer(arrivals, tell=lambda: _print_arrivals(arrivals, limit))
 

@@ -53,8 +53,8 @@ def status(
     watch: Annotated[
         bool, typer.Option("--watch", help="Look again and again until Ctrl-C; with --json one document a line.")
     ] = False,
-    every: Annotated[
-        str | None, typer.Option("--every", help=f"With --watch: time between two looks. Default: {EVERY}.")
+    interval: Annotated[
+        str | None, typer.Option("--interval", help=f"With --watch: time between two looks. Default: {EVERY}.")
     ] = None,
     fail_if: FailIf = None,
     kafka: Annotated[
@@ -79,17 +79,17 @@ def status(
             raise SettingsError("--history goes with no other view", "Leave the others out.")
         show_history(call, topology, history)
         return 0
-    if every is not None and not watch:
-        raise SettingsError("--every goes with --watch", "Give both, or none.")
+    if interval is not None and not watch:
+        raise SettingsError("--interval goes with --watch", "Give both, or none.")
     conditions = [alarms.parse(text, topology is not None) for text in fail_if or ()]
     if topology is None:
         take = partial(_look_at_batcher, call, conditions, None if sources else WORST, kafka)
     else:
         take = partial(_look_at_topology, call, conditions, topology)
     if watch:
-        pause = microseconds(every or EVERY, "--every")
+        pause = microseconds(interval or EVERY, "--interval")
         if pause == 0:
-            raise SettingsError("--every is 0", "Leave the tables some time, for example 2s.")
+            raise SettingsError("--interval is 0", "Leave the tables some time, for example 2s.")
         return _watch(take, pause, call.json)
     look = take()
     call.answer(look.document, tell=look.print)
@@ -203,13 +203,13 @@ def _depot(depot: DepotStatus, named: bool) -> str:
 
 
 def _changed(depot: DepotStatus, named: bool) -> list[str]:
-    """Say where the next run will stop, if that is known, and which versions were accepted."""
-    stop, accepted, of_depot = depot.changed_version, depot.accepted_versions, f"{depot.name}:" if named else ""
-    which = f"version{'s' * (len(accepted) > 1)} {', '.join(map(str, accepted))}"
+    """Say where the next run will stop, if that is known, and which versions were skipped."""
+    stop, skipped, of_depot = depot.changed_version, depot.skipped_versions, f"{depot.name}:" if named else ""
+    which = f"version{'s' * (len(skipped) > 1)} {', '.join(map(str, skipped))}"
     what = f"depot version {stop} removed or changed rows: the next run stops there, unless it ignores that"
     return [
-        *([f"stop    {what}; `windrow run --accept {of_depot}{stop}` skips it"] if stop is not None else []),
-        *([f"skipped depot {which}, accepted: none of the rows were read"] if accepted else []),
+        *([f"stop    {what}; `windrow run --skip-version {of_depot}{stop}` skips it"] if stop is not None else []),
+        *([f"skipped depot {which}, skipped: none of the rows were read"] if skipped else []),
     ]
 
 

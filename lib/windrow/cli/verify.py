@@ -22,12 +22,16 @@ if TYPE_CHECKING:
 MAX_MESSAGES = 5_000_000
 
 
-@command("config depot ledger engine", example="windrow verify --at 12 --at 40   or   windrow verify words:topology")
+@command(
+    "config depot ledger engine",
+    example="windrow verify --ledger-version 12 --ledger-version 40   or   windrow verify words:topology",
+)
 def verify(
     call: Call,
     topology: Named = None,
-    at: Annotated[
-        list[int] | None, typer.Option("--at", help="Ledger version to check; may be repeated. Default: the latest.")
+    ledger_version: Annotated[
+        list[int] | None,
+        typer.Option("--ledger-version", help="Ledger version to check; may be repeated. Default: the latest."),
     ] = None,
     max_messages: Annotated[
         int,
@@ -61,16 +65,17 @@ def verify(
     was taken once, and that the files of its states are sound.
     """
     if topology is not None:
-        if at or all_ or max_messages != MAX_MESSAGES or since is not None:
+        if ledger_version or all_ or max_messages != MAX_MESSAGES or since is not None:
             raise SettingsError(
-                "--at, --since, --max-messages and --all do not apply to a topology", "--replay and --strict do."
+                "--ledger-version, --since, --max-messages and --all do not apply to a topology",
+                "--replay and --strict do.",
             )
         return _of_topology(call, topology, replay, strict)
     if replay:
         raise SettingsError("--replay needs a topology", "To replay the ledger of the batcher, use `windrow replay`.")
-    if at and since is not None:
-        raise SettingsError("--since does not go with --at", "--since is about the latest version.")
-    return _of_batcher(call, at, since, None if all_ else max_messages, strict)
+    if ledger_version and since is not None:
+        raise SettingsError("--since does not go with --ledger-version", "--since is about the latest version.")
+    return _of_batcher(call, ledger_version, since, None if all_ else max_messages, strict)
 
 
 def _of_topology(call: Call, topology: str, replay: bool, strict: bool) -> int:
@@ -103,7 +108,9 @@ def _books_of_topology(report: TopologyReport) -> Iterator[str]:
         yield f"state {state.name}: {content}, digest {state.digest[:16]}{again}"
 
 
-def _of_batcher(call: Call, at: list[int] | None, since: int | None, max_messages: int | None, strict: bool) -> int:
+def _of_batcher(
+    call: Call, ledger_version: list[int] | None, since: int | None, max_messages: int | None, strict: bool
+) -> int:
     """Verify the ledger of a batcher, and remember what was verified; Ctrl-C says how far it came."""
     from windrow.verify import Reliance
     from windrow.verify import verify as check
@@ -118,13 +125,13 @@ def _of_batcher(call: Call, at: list[int] | None, since: int | None, max_message
         spinner.update(f"verifying {_how_far(now)}")
 
     with call.readable_settings("books") as chosen:
-        record = "" if at else chosen.verify.record
+        record = "" if ledger_version else chosen.verify.record
         try:
             with aside.status("verifying") as spinner:
                 report = check(
                     chosen.depot,
                     chosen.ledger,
-                    at or None,
+                    ledger_version or None,
                     progress=progress,
                     columns=chosen.depot_columns,
                     max_messages=max_messages,

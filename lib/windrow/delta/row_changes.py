@@ -83,7 +83,7 @@ def without_feed(version: int) -> DepotUnreadableError:
     """Return the error for a version whose changes the change feed did not record."""
     return DepotUnreadableError(
         f"depot version {version} changed rows while the change data feed was off, so its new rows are unknown",
-        f"To skip this version and read none of its rows: `windrow run --accept {version}`.",
+        f"To skip this version and read none of its rows: `windrow run --skip-version {version}`.",
     )
 
 

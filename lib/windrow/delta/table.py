@@ -347,8 +347,7 @@ def history(
     files: bool = False,
     known: Snapshot | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the `commitInfo` of each commit, from `last_version` (None: the last) back to `since` or the log's
-    beginning.
+    """Yield the `commitInfo` of each commit, from `last_version` (None: the last) back to `since` or the first one.
 
     `version` is the number of the log file. (`DeltaTable.history` counts back from the version of the handle but begins
     with the newest commit, so after a commit in between all its numbers are wrong.) A commit without `commitInfo` gets

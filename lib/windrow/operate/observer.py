@@ -50,7 +50,7 @@ class Observer:
         """Called after the maintenance of a table; microbatches waited `took_ms` milliseconds for it."""
 
     def maintenance_failed(self, table: Role, error: Exception) -> None:
-        """Called when the maintenance of a table failed; the run continues and retries after `maintain_every`."""
+        """Called when the maintenance of a table failed; the run continues and retries after `maintenance_interval`."""
 
     def ended(self, error: BaseException | None) -> None:
         """Called at the end, with the error if there was one."""

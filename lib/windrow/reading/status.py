@@ -15,11 +15,11 @@ from windrow.reading.log import earliest_readable, kept, waiting_versions
 from windrow.reading.tables import (
     LEDGER_COLUMNS,
     Ledger,
-    accepted_versions,
     column_names,
     equal,
     ledger_log,
     open_depot,
+    skipped_versions,
 )
 from windrow.reading.values import records
 
@@ -40,7 +40,7 @@ class DepotStatus:
 
     Only versions that added rows wait. `messages_waiting` is None when the log does not say how many rows these have,
     and `lag_seconds` is the time since the oldest of them was committed. `changed_version` is the first unread version
-    that removed or changed rows, which stops a run unless it ignores it. `accepted_versions` changed rows too; runs
+    that removed or changed rows, which stops a run unless it ignores it. `skipped_versions` changed rows too; runs
     went past them and read none of their rows. `clock` is the latest time of the depot's sources.
     """
 
@@ -55,7 +55,7 @@ class DepotStatus:
     oldest_waiting_at: str | None
     lag_seconds: float
     changed_version: int | None
-    accepted_versions: tuple[int, ...]
+    skipped_versions: tuple[int, ...]
     clock: str | None
     reach: Reach
 
@@ -193,7 +193,7 @@ def _depot(book: Ledger, name: str | None, place: DepotPlace, now: int) -> Depot
         oldest_waiting_at=None if since is None else time_text(since),
         lag_seconds=0.0 if since is None else max(0, now - since) / 1_000_000,
         changed_version=waits.changed,
-        accepted_versions=tuple(one for one in accepted_versions(book, name) if one <= progress.depot_version),
+        skipped_versions=tuple(one for one in skipped_versions(book, name) if one <= progress.depot_version),
         clock=records(clocks)[0]["clock"],
         reach=Reach(earliest_readable(log, depot=True), kept(log)),
     )

@@ -382,9 +382,9 @@ def column_names(depot: DepotTable) -> set[str]:
     return set(identity(depot).schema.names if isinstance(depot, DeltaTable) else depot.names)
 
 
-def accepted_versions(ledger: Ledger, depot: str | None = None) -> tuple[int, ...]:
-    """Return the depot versions that `windrow run --accept` went past without reading them."""
-    where = f"kind = 'accept' AND {equal({'depot': depot})}"
+def skipped_versions(ledger: Ledger, depot: str | None = None) -> tuple[int, ...]:
+    """Return the depot versions that `windrow run --skip-version` went past without reading them."""
+    where = f"kind = 'skip' AND {equal({'depot': depot})}"
     rows = ledger.rows("microbatch", "depot_version", where, "ORDER BY depot_version")
     return tuple(rows["depot_version"].to_pylist())
 

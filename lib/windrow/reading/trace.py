@@ -21,12 +21,12 @@ from windrow.reading.reasons import TIMES, Why, explain
 from windrow.reading.tables import (
     Ledger,
     Progress,
-    accepted_versions,
     equal,
     moment,
     open_depot,
     open_ledger,
     quoted,
+    skipped_versions,
 )
 from windrow.reading.values import records
 
@@ -198,9 +198,9 @@ class _History:
                 f"the ledger has read {f'up to {reached}' if reached >= 0 else 'nothing yet'}",
                 f"{resume}`windrow run` reads it",
             )
-        if microbatch is None and version in accepted_versions(self._book):
+        if microbatch is None and version in skipped_versions(self._book):
             return "skipped", Why(
-                f"depot version {version} deleted or rewrote rows, and a run went past it with --accept {version}",
+                f"depot version {version} deleted or rewrote rows, and a run skipped it with --skip-version {version}",
                 "append it to the depot again",
             )
         if microbatch is None:

@@ -79,7 +79,7 @@ def under(rules: str | None, ticks: str, legs: Iterable[Leg]) -> list[Leg]:
 
 def _belongs_to(leg: Leg, row: Mapping[str, Any], latest: int) -> bool:
     """Tell whether a microbatch belongs to the current leg."""
-    if leg.ended or row["kind"] == "accept":
+    if leg.ended or row["kind"] == "skip":
         return False
     if row["kind"] != "data":
         return True
@@ -98,7 +98,7 @@ def _add(leg: Leg, row: Mapping[str, Any]) -> None:
         leg.ticks += [(row["depot_version"], source, floor) for source, floor in zip(sources, at, strict=True)]
     elif row["kind"] == "flush":
         leg.flushed_at = _floors(row["clocks"], "flushed_at")
-    elif row["kind"] == "accept":
+    elif row["kind"] == "skip":
         leg.accepted = row["depot_version"]
     else:
         leg.next_rules = row["rules"]

@@ -115,7 +115,7 @@ class Runner(Control):
         if not self.summary.paused:
             self.summary.maintained.extend(self._maintain())
 
-    def accept(self, version: int, depot: str | None = None) -> None:
+    def skip_version(self, version: int, depot: str | None = None) -> None:
         """Read a depot up to the version before `version`, then skip that one without reading its rows.
 
         A topology with several depots needs the name of the `depot`. Does nothing if the ledger has read that version.
@@ -125,9 +125,11 @@ class Runner(Control):
         if len(named) != 1:
             known = [cursor.name for cursor in self.driver.cursors if cursor.name is not None]
             hint = (
-                f"Write --accept DEPOT:{version} with one of {', '.join(known)}." if known else "Give the version only."
+                f"Write --skip-version DEPOT:{version} with one of {', '.join(known)}."
+                if known
+                else "Give the version only."
             )
-            raise UsageError("--accept must name one depot", hint)
+            raise UsageError("--skip-version must name one depot", hint)
         self.driver.do(partial(self._accept, named[0], version))
 
     def _accept(self, cursor: DepotCursor, version: int) -> None:
@@ -147,17 +149,17 @@ class Runner(Control):
             # guard: accepted-after-the-rest
             if microbatch.primed.token == before.token and not self.driver.stop_requested:
                 if self.driver.saved_plan():  # it may read rows before this version
-                    raise UsageError("an attempt at a microbatch is not finished", "Run without --accept first.")
+                    raise UsageError("an attempt at a microbatch is not finished", "Run without --skip-version first.")
                 self.driver.record(microbatch.run_accept(commit, cursor.name))
 
     def run_saved_plan(self, planned: SavedPlan) -> bool:
         """Run the one microbatch that was planned; return False if it cannot be run.
 
-        It accepts a version, or reads exactly the planned versions; without any it fires the planned events.
+        It skips a version, or reads exactly the planned versions; without any it fires the planned events.
         """
-        if planned.accepts:
+        if planned.skips:
             [(depot, version)] = planned.last_versions.items()
-            self.accept(version, depot)
+            self.skip_version(version, depot)
             return True
         self.driver.do(self.driver.begin_round)
         planned = planned if planned.microbatch else replace(planned, microbatch=self.driver.number + 1)

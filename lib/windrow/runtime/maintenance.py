@@ -1,5 +1,4 @@
-"""Maintain tables: fold, compact small files, delete files and log entries older than `retention`. No row that counts
-goes.
+"""Maintain tables: fold, compact small files, delete old files and log entries. No row that counts goes.
 
 Microbatches write many small files, and every reader opens all of them. In a ledger a fold replaces the live rows, and
 compaction merges only files of final rows, which no microbatch reads; in a depot it merges any files. Replaced files
@@ -10,9 +9,9 @@ Ledgers read a depot by version. So a depot is left alone while a ledger has yet
 `retention`, or would read one again after a RESTORE. `[maintain] other_ledgers` names the other ledgers that read the
 depot. A depot that Windrow did not create is left to its owner.
 
-A repeating run maintains its tables between two microbatches. Every `maintain_every` it tidies the ledger. Once a day
-it does everything that `windrow maintain` does; that part looks at every file and at the whole log of the depot, which
-is too much to do every hour. It uses no thread, because a microbatch would wait for the table's lock anyway.
+A repeating run maintains its tables between two microbatches. Every `maintenance_interval` it tidies the ledger. Once a
+day it does everything that `windrow maintain` does; that part looks at every file and at the whole log of the depot,
+which is too much to do every hour. It uses no thread, because a microbatch would wait for the table's lock anyway.
 
 Maintenance never decides about messages, and no run depends on it. A failure is reported and tried again next time.
 """
@@ -131,9 +130,7 @@ class _Table:
         return tables.retention_properties(self.settings.retention).items() <= self.maintenance.properties().items()
 
     def other_retention(self, asked: bool) -> str | None:
-        """Return why a table that nobody `asked` to maintain is left alone, None if its retention equals the
-        setting.
-        """
+        """Return why a table that nobody `asked` to maintain is left alone, None if it has the set retention."""
         # guard: retention-unchanged
         if not asked and not self.keeps():
             return f"its retention is not the setting's {self.settings.retention}; `windrow maintain` sets it"
@@ -239,7 +236,7 @@ class BackgroundMaintenance:
 
     def __call__(self) -> list[Maintained]:
         """Return what was done to each table; an empty list before the time has come or when a stop was requested."""
-        every = self._ledger.settings.run.maintain_every
+        every = self._ledger.settings.run.maintenance_interval
         if every is None:
             return []
         if self._due is None:

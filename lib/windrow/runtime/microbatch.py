@@ -45,7 +45,7 @@ from windrow.source import Source
 from windrow.source.slices import Slice, require_whole
 from windrow.version import VERSION
 
-KEEPS_RULES = ("pause", "resume", "accept", "rollback", "option")
+KEEPS_RULES = ("pause", "resume", "skip", "rollback", "option")
 KEEPS_STATE = ("pause", "resume", "option", "rules")
 T = TypeVar("T")
 COUNTED = ("accepted", "rejected", "opened", "closed")  # of the whole microbatch
@@ -175,7 +175,7 @@ class Microbatch:
         """Skip a version of a depot: read none of its rows."""
         known = self.primed.depots[depot].reached
         reached = known.to(commit.version, commit.fingerprint)
-        return self.run_without_messages("accept", reached={depot: reached})
+        return self.run_without_messages("skip", reached={depot: reached})
 
     def run_without_messages(
         self, kind: Kind, processed: MicrobatchResult | None = None, reached: Mapping[Any, Reached] | None = None

@@ -43,11 +43,11 @@ def run(
     clock: Clock | None = None,
     report: Callable[[Committed], None] = lambda committed: None,
     observers: Iterable[Observer] = (),
-    accept: int | None = None,
+    skip_version: int | None = None,
 ) -> Summary:
-    """Batch the new messages of the depot and stop; with `once=False` repeat this every `settings.run.every`.
+    """Batch the new messages of the depot and stop; with `once=False` repeat this at the set interval.
 
-    A repeating run also maintains the tables, every `settings.run.maintain_every`.
+    A repeating run also maintains the tables, every `settings.run.maintenance_interval`.
 
     Args:
         settings: The settings, by default those of `windrow.toml`.
@@ -57,7 +57,7 @@ def run(
         report: Called after each commit.
         observers: Called on commits, retries, at the start and at the end (see `windrow.operate`); one that raises does
             not stop the run.
-        accept: A depot version that deleted or rewrote rows: the run skips it, and reads none of its rows.
+        skip_version: A depot version that deleted or rewrote rows: the run skips it, and reads none of its rows.
 
     Returns:
         A summary of the run.
@@ -70,12 +70,17 @@ def run(
         []
     """
     settings, clock = settings or Settings.load(), clock or WallClock()
-    if once and spark is None and accept is None and (idle := idle_summary(settings, clock, observers)) is not None:
+    if (
+        once
+        and spark is None
+        and skip_version is None
+        and (idle := idle_summary(settings, clock, observers)) is not None
+    ):
         return idle
     with opened(*tables_of(settings, spark), clock, observers, report) as runner:
-        if accept is not None:
-            runner.accept(accept)
-        return runner.once() if once else runner.every(settings.run.every)
+        if skip_version is not None:
+            runner.skip_version(skip_version)
+        return runner.once() if once else runner.every(settings.run.trigger_interval)
 
 
 def idle_summary(settings: Settings, clock: Clock, observers: Iterable[Observer] = ()) -> Summary | None:

@@ -31,7 +31,7 @@ class SavedPlan:
 
     `events` are those that a replay repeats; None: those that are due at this time fire. `until` is the time up to
     which timers are due in a replay; None: it follows from the rest. The number 0 is the next one.
-    A microbatch that `accepts` a version reads nothing, and neither does one in which the columns of states were
+    A microbatch that `skips` a version reads nothing, and neither does one in which the columns of states were
     `migrated`; only replays have these. In step it `overtook` depots whose feeders stood still. Only `attempt` changes
     from one attempt to the next.
     """
@@ -40,7 +40,7 @@ class SavedPlan:
     now: int
     last_versions: Positions
     events: list[str] | None = None
-    accepts: bool = False
+    skips: bool = False
     migrated: list[str] | None = None
     overtook: list[str] | None = None
     attempt: int = 1

@@ -74,8 +74,10 @@ class IngestPart(Part):
 class RunPart(Part):
     """`[run]`: the loop."""
 
-    every: Duration = Field("10s", description="with run --every: time between two looks at the depot")  # type: ignore[assignment]
-    maintain_every: OrNever = Field("1h", description="with run --every: how often tables are maintained, or never")  # type: ignore[assignment]
+    trigger_interval: Duration = Field("10s", description="with run --interval: time between two looks at the depot")  # type: ignore[assignment]
+    maintenance_interval: OrNever = Field(
+        "1h", description="with run --interval: how often tables are maintained, or never"
+    )  # type: ignore[assignment]
 
 
 class MaintainPart(Part):

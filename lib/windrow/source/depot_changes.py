@@ -1,6 +1,6 @@
 """A depot may only grow: refuse versions that deleted, rewrote or restored rows.
 
-A version that lost rows stops the run. Somebody then decides: accept that one version and read none of its rows, or
+A version that lost rows stops the run. Somebody then decides: skip that one version and read none of its rows, or
 set `on_depot_delete = "ignore"`, which reads what such versions add.
 """
 
@@ -14,9 +14,9 @@ from windrow.errors import DepotChangedError
 from windrow.model.commits import VERSION, ListedVersions
 
 GO_ON = (
-    "The version was not read. To skip it and read none of its rows: `windrow run --accept {version}` "
-    '(of a topology, --accept DEPOT:{version}); if a retention job deletes rows, on_depot_delete = "ignore" reads what '
-    "such versions add."
+    "The version was not read. To skip it and read none of its rows: `windrow run --skip-version {version}` "
+    '(of a topology, --skip-version DEPOT:{version}); if a job deletes rows, on_depot_delete = "ignore" reads '
+    "what such versions add."
 )
 
 READ_IT = 'Set on_depot_delete = "ignore" to read what it changed like any other change, if it is no RESTORE. '

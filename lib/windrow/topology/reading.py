@@ -131,6 +131,6 @@ def counting(rows: list[Row]) -> list[Row]:
             continue
         if row["kind"] == "rollback" and row["options_used"] is not None:
             to = json.loads(row["options_used"])["to_microbatch"]
-        elif row["kind"] in ("data", "tick", "accept") or row["migrated"]:
+        elif row["kind"] in ("data", "tick", "skip") or row["migrated"]:
             kept.append(row)
     return kept[::-1]

@@ -251,12 +251,12 @@ def _recorded(rows: list[Row]) -> list[SavedPlan]:
         until = None if row["due_until"] is None else microseconds_of(row["due_until"])
         known = kept.get(row["microbatch"], SavedPlan(row["planned_id"], now, {}, []))
         fired = [*(known.events or ()), *(row["events_fired"] or ())]
-        accepts = row["kind"] == "accept"
+        skips = row["kind"] == "skip"
         kept[row["microbatch"]] = replace(
             known,
             last_versions={**known.last_versions, **last_versions},
             events=fired,
-            accepts=accepts,
+            skips=skips,
             migrated=row["migrated"],
             overtook=row["overtook"] or known.overtook,
             until=known.until if until is None else until,

@@ -45,9 +45,9 @@ def run_topology(
     clock: Clock | None = None,
     report: Callable[[Committed], None] = lambda committed: None,
     observers: Iterable[Observer] = (),
-    accept: tuple[str, int] | None = None,
+    skip_version: tuple[str, int] | None = None,
 ) -> Summary:
-    """Process what is new in the depots of a topology, then stop; with `once=False` repeat every `run.every`.
+    """Process what is new in the depots of a topology, then stop; with `once=False` repeat this at the set interval.
 
     Args:
         topology: The topology.
@@ -57,7 +57,7 @@ def run_topology(
         clock: Another clock than that of the machine, for tests.
         report: Called after each commit.
         observers: As for `windrow.run`.
-        accept: A depot and a version of it that the run skips.
+        skip_version: A depot and a version of it that the run skips.
 
     Returns:
         A summary of the run.
@@ -71,10 +71,10 @@ def run_topology(
     """
     settings = settings or Settings.load()
     with opened(topology, settings, clock or WallClock(), spark, observers, report) as runner:
-        if accept is not None:
-            depot, version = accept
-            runner.accept(version, depot)
-        return runner.once() if once else runner.every(settings.run.every)
+        if skip_version is not None:
+            depot, version = skip_version
+            runner.skip_version(version, depot)
+        return runner.once() if once else runner.every(settings.run.trigger_interval)
 
 
 def rollback(runner: Runner, to: int) -> Summary:

@@ -157,7 +157,7 @@ def _check_depot(
         sums[version] = before + rows_taken if version <= reached.depot_version or not in_parts else 0
     try:
         result += _check_identity(name, source, reached)
-        accepted = [row["depot_version"] for row in own if row["kind"] == "accept"]
+        accepted = [row["depot_version"] for row in own if row["kind"] == "skip"]
         counted = None if source.depot().raw else _counted(source, begin, reached.depot_version, accepted)
     except WindrowError as error:
         counted, unread = None, f": {error.message}"

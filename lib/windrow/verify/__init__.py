@@ -26,7 +26,7 @@ from deltalake import DeltaTable
 
 from windrow.delta.database import MEMORY_BYTES
 from windrow.errors import ExpressionError, NotFoundError
-from windrow.reading.tables import Ledger, accepted_versions, open_depot, open_ledger
+from windrow.reading.tables import Ledger, open_depot, open_ledger, skipped_versions
 from windrow.verify.base import NOTHING, Base, Reliance, Unfounded, find_base, identify
 from windrow.verify.decisions import MOST
 from windrow.verify.depot import Depot, read_depot
@@ -217,10 +217,10 @@ class Checks:
             if not isinstance(log, DeltaTable):
                 from windrow.verify.executors import count_depot, depot_frame
 
-                read = count_depot(log.mapped_as(recorded), first, last, accepted_versions(ledger))
-                self._frame = depot_frame(log.mapped_as(recorded), read.readable, last, accepted_versions(ledger))
+                read = count_depot(log.mapped_as(recorded), first, last, skipped_versions(ledger))
+                self._frame = depot_frame(log.mapped_as(recorded), read.readable, last, skipped_versions(ledger))
                 return read
-            return read_depot(log, rows, first, last, columns, recorded, ledger.payload, accepted_versions(ledger))
+            return read_depot(log, rows, first, last, columns, recorded, ledger.payload, skipped_versions(ledger))
         except ExpressionError as error:
             if not isinstance(log, DeltaTable):
                 raise

@@ -275,7 +275,7 @@ def test_reading(spark: Any, settings: Settings, command: Callable[..., Any], tm
     assert command("tune", "--windows", "5s,10s", "--delays", "1s,5s")["messages"] > 0
     command("tick", "--all")
     for what in ("timeline", "batches", "microbatches"):
-        command("plot", "--what", what, "--out", str(tmp_path / f"{what}.json"))
+        command("plot", "--chart", what, "--out", str(tmp_path / f"{what}.json"))
         assert json.loads((tmp_path / f"{what}.json").read_text())
     exported = command("export", "--out", str(tmp_path / "closed.parquet"))
     assert pq.read_table(tmp_path / "closed.parquet").num_rows > 0

@@ -47,7 +47,7 @@ def test_commands(kafka: KafkaBroker, windrow: Command) -> None:
     _, *lines = block.replace("10.0.0.7:9092", kafka.place).replace("readings", topic).splitlines()
     for_ever, to_the_end = (shlex.split(line)[1:] for line in lines)
     assert windrow(*to_the_end, "--json").json()["committed"] == 3
-    assert windrow(*for_ever, "--for", "1s", "--json").json()["committed"] == 0
+    assert windrow(*for_ever, "--duration", "1s", "--json").json()["committed"] == 0
 
 
 @pytest.mark.spark

@@ -210,7 +210,7 @@ def test_traceback(tmp_path, told):
 def test_plain(tmp_path, told):
     """A bridge that does not speak TLS to a broker that does goes on trying, and says so."""
     told(broker="'mqtt://127.0.0.1:PORT'", ca_file="''", certificate_file="''", key_file="''")
-    running = Process(tmp_path, "--for", "2s")
+    running = Process(tmp_path, "--duration", "2s")
     assert running.status() == 0
     assert '"no connection"' in running.log
 

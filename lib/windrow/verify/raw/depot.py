@@ -26,7 +26,7 @@ from windrow.model.chunks import RAW
 from windrow.model.commits import VERSION
 from windrow.model.messages import COLUMNS, conform
 from windrow.reading.feed import UNREADABLE
-from windrow.reading.tables import DepotTable, Ledger, accepted_versions
+from windrow.reading.tables import DepotTable, Ledger, skipped_versions
 from windrow.verify.columns import as_messages, identifier
 from windrow.verify.depot import Depot, add_messages, added_by, way_of
 from windrow.verify.parts import PartedRows, divide
@@ -56,7 +56,7 @@ def read_raw_depot(
     """
     last = min(last, table.version())
     try:
-        for added in chain([CHUNKS.empty_table()], _chunks(table, first, last, accepted_versions(ledger))):
+        for added in chain([CHUNKS.empty_table()], _chunks(table, first, last, skipped_versions(ledger))):
             chunks.add("chunks", added)
     except UNREADABLE:
         return Depot.unread(rows, first, last, "cannot be formatted again, because some can no longer be read")
