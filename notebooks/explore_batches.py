@@ -23,7 +23,7 @@ at.views()  # closed_batches, open_batches, closed_messages, rejected_messages, 
 # MAGIC %md
 # MAGIC ## How many, how large, how long
 # MAGIC
-# MAGIC `opened_by` says why a window began: with a message, or because a second message of a type (`conflict`) or too
+# MAGIC `open_reason` says why a window began: with a message, or because a second message of a type (`conflict`) or too
 # MAGIC many bytes (`size`) split the window before.
 
 # COMMAND ----------
@@ -32,7 +32,7 @@ at.views()  # closed_batches, open_batches, closed_messages, rejected_messages, 
 # MAGIC SELECT
 # MAGIC   key,
 # MAGIC   count(*) AS batches,
-# MAGIC   count_if(opened_by = 'conflict') AS split,
+# MAGIC   count_if(open_reason = 'conflict') AS split,
 # MAGIC   sum(message_count) AS messages,
 # MAGIC   round(avg(message_count), 1) AS messages_each,
 # MAGIC   sum(bytes) AS bytes,

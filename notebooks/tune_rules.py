@@ -38,8 +38,9 @@ trial = Trial.of(messages, key=at.parameter("key") or None, rules=rules)
 tuned = sweep(trial, windows, delays, rules)
 columns = [
     "window", "max_delay", "rejected_percent", "too_old", "batches", "slivers", "batch_messages_mean",
-    "wait_seconds_median", "wait_seconds_p95", "whole_percent_message", "whole_percent_midpoint", "whole_percent_keep",
-    "whole_percent_aligned",
+    "wait_seconds_median", "wait_seconds_p95", "intact_rounds_percent_message", "intact_rounds_percent_midpoint",
+    "intact_rounds_percent_keep",
+    "intact_rounds_percent_aligned",
 ]  # fmt: skip
 at.show(tuned.select(columns))
 

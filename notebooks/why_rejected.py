@@ -44,7 +44,7 @@ asked.createOrReplaceTempView("asked")
 # MAGIC   source,
 # MAGIC   reason,
 # MAGIC   count(*) AS messages,
-# MAGIC   count_if(clock_lead_us > 0) AS raised,
+# MAGIC   count_if(floor_raise_us > 0) AS raised,
 # MAGIC   round(max(missed_by_us) / 1e6, 3) AS missed_by_seconds_at_most,
 # MAGIC   min(event_time) AS first,
 # MAGIC   max(event_time) AS last

@@ -70,7 +70,7 @@ def closed(first: int, count: int) -> pa.Table:
         "window_start": moments(start),
         "window_end": moments(start + 10_000_000),
         "timeout_at": moments(start + 15_000_000),
-        "opened_by": "message",
+        "open_reason": "message",
         "closed_at": moments(start + 15_000_000),
         "close_reason": "timeout",
         "message_count": MESSAGES,
@@ -79,8 +79,8 @@ def closed(first: int, count: int) -> pa.Table:
         "first_event_time": moments(start),
         "last_event_time": moments(start + MESSAGES - 1),
         "messages": held(start),
-        "opened_in": 1,
-        "closed_in": 1,
+        "opened_microbatch": 1,
+        "closed_microbatch": 1,
     }
     return tables.rows(tables.ledger_schema(), columns, count)
 

@@ -250,7 +250,7 @@ class TableLockedError(OperationalError):
 
 
 class RetriesExhaustedError(OperationalError):
-    """A microbatch failed more often than `retries` allows."""
+    """A microbatch failed more often than `max_retries` allows."""
 
 
 class ProducerFencedError(OperationalError):

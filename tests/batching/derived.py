@@ -26,7 +26,7 @@ from windrow.verify.snapshot import Snapshot
 FIRST, RULES = -(1 << 62), "rules"
 CONTENT = ("type", "event_time", "received_at", "sequence", "payload")
 DECIDED = (
-    "source", "key", "part", "window_start", "window_end", "timeout_at", "opened_by", "closed_at", "close_reason",
+    "source", "key", "part", "window_start", "window_end", "timeout_at", "open_reason", "closed_at", "close_reason",
     "oversize",
 )  # fmt: skip
 TEXTS = dict.fromkeys(("source", "key", "type"), pa.string())
@@ -39,17 +39,17 @@ HISTORY = pa.schema(
 )  # fmt: skip
 CLOSED = pa.schema(
     [
-        ("closed_in", pa.int64()), ("source", pa.string()), ("close_reason", pa.string()),
+        ("closed_microbatch", pa.int64()), ("source", pa.string()), ("close_reason", pa.string()),
         ("last_event_time", pa.int64()), ("timeout_at", pa.int64()),
     ]
 )  # fmt: skip
 EMPTY = {  # what a ledger would have beside the log, of which nothing is derived
-    "batches": TEXTS | dict.fromkeys(("opened_in", "message_rows"), pa.int64()),
+    "batches": TEXTS | dict.fromkeys(("opened_microbatch", "message_rows"), pa.int64()),
     "rejected": TEXTS | {"microbatch": pa.int64()},
     "all_rejected": {"reason": pa.string()} | dict.fromkeys(("microbatch", "received_at", "missed_by_us"), pa.int64()),
     "held_open": TEXTS | dict.fromkeys(("event_time", "row", "previous_event_time"), pa.int64()),
-    "batches_open": {"opened_by": pa.string()}
-    | dict.fromkeys(("row", "window_start", "window_end", "opened_in", "revision"), pa.int64()),
+    "batches_open": {"open_reason": pa.string()}
+    | dict.fromkeys(("row", "window_start", "window_end", "opened_microbatch", "revision"), pa.int64()),
 }
 JUDGED = 'SELECT "index", reason, missed_by_us, now FROM judged'
 DERIVED = """
@@ -106,7 +106,12 @@ def _cuts(batches: list[Row], microbatch: int) -> list[Row]:
     """Return what a flush closes in each source, as far as its cut follows from that."""
     last = {batch["source"]: batch for batch in sorted(batches, key=lambda batch: batch["last_event_time"])}
     return [
-        {"closed_in": microbatch, "source": source, "last_event_time": batch["last_event_time"], "timeout_at": 0}
+        {
+            "closed_microbatch": microbatch,
+            "source": source,
+            "last_event_time": batch["last_event_time"],
+            "timeout_at": 0,
+        }
         for source, batch in last.items()
     ]
 
@@ -150,7 +155,7 @@ def _history(microbatches: list[tuple[Any, Log]], cuts: list[Row]) -> pa.Table:
         if isinstance(step, Tick):
             kind, clocks = "tick", [{"source": source, "floor": step.now} for source in known]
         elif isinstance(step, Flush):
-            closed = [row for row in cuts if row["closed_in"] == number]
+            closed = [row for row in cuts if row["closed_microbatch"] == number]
             kind, clocks = "flush", list(_flushed(step, log, known, closed))
         elif step == RULES:
             kind = step
@@ -209,5 +214,5 @@ def _rejection(row: Row, message: Message) -> Row:
         "reason": row["reason"],
         "missed_by_us": row["missed_by_us"],
         "processing_time": row["now"],
-        "clock_lead_us": row["now"] - message.received_at,
+        "floor_raise_us": row["now"] - message.received_at,
     }

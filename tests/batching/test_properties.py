@@ -50,7 +50,7 @@ def picked(thing: Any, names: Iterable[str]) -> Row:
 
 def without_names(reported: Iterable[Row]) -> list[Row]:
     """Return rows without what names them or says when they were written."""
-    aside = ("id", "detail", "opened_in", "closed_in", "microbatch")
+    aside = ("id", "detail", "opened_microbatch", "closed_microbatch", "microbatch")
     return [{name: value for name, value in row.items() if name not in aside} for row in reported]
 
 
@@ -206,7 +206,7 @@ class TestWindows:
     def fits(self, batch: Row, before: list[Row]) -> bool:
         """Say whether a new batch lies behind all that were active, or divides one of them."""
         start = batch["window_start"]
-        if batch["opened_by"] == "message":
+        if batch["open_reason"] == "message":
             return all(other["window_end"] <= start for other in before)
         return any(other["window_start"] < start < other["window_end"] for other in before)
 
@@ -288,7 +288,16 @@ class TestRepeats:
         log = replace(log, rules=replace(log.rules, on_repeat="keep", max_batch_bytes=None))
         rules = replace(log.rules, on_repeat="split")
         apart = replace(log, rules=rules, steps=tuple(map(unrepeated, log.steps)))
-        names = (*STREAM, "part", "window_start", "window_end", "timeout_at", "opened_by", "closed_at", "message_count")
+        names = (
+            *STREAM,
+            "part",
+            "window_start",
+            "window_end",
+            "timeout_at",
+            "open_reason",
+            "closed_at",
+            "message_count",
+        )
         kept, separate = (Books().play(given, cuts) for given in (log, apart))
         assert [picked(row, names) for row in kept.batches] == [picked(row, names) for row in separate.batches]
         assert [row["reason"] for row in kept.rejected] == [row["reason"] for row in separate.rejected]

@@ -124,8 +124,8 @@ class Ledger:
             assert row["microbatch"] == self.number
             self.final.rejected.append(self.only(row, tables.rejected_fields(self.payload)))
             return
-        assert row["opened_in"] == self.opened.setdefault(place(row)[:3], self.number)
-        assert row["closed_in"] == (self.number if row["state"] == "closed" else None)
+        assert row["opened_microbatch"] == self.opened.setdefault(place(row)[:3], self.number)
+        assert row["closed_microbatch"] == (self.number if row["state"] == "closed" else None)
         if row["state"] == "closed":
             assert row["id"] not in self.final.closed_by_id, "a closed batch is written again"
             self.final.closed_by_id[row["id"]] = self.only(row, tables.batch_fields(self.payload))
@@ -199,7 +199,7 @@ class TestMicrobatches:
             ("clock_ahead", 7) if name == "ahead" else ("invalid", 0)
         )
         assert refused["detail"] == (None if name == "ahead" else f"{name} is NULL")
-        assert (refused["processing_time"], refused["clock_lead_us"]) == (None, None)
+        assert (refused["processing_time"], refused["floor_raise_us"]) == (None, None)
         rest = [row for row in books.rejected if row is not refused]
         assert in_any_order(without_names(rest)) == in_any_order(without_names(alone.rejected))
         assert len({row["id"] for row in books.rejected}) == len(books.rejected)

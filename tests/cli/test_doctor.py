@@ -37,10 +37,10 @@ class TestDoctor:
 
     def test_without_settings(self, windrow: Command, tmp_path: Path) -> None:
         """Settings that cannot be read are a finding, not the end of the examination."""
-        (tmp_path / "windrow.toml").write_text("retires = 3\n")
+        (tmp_path / "windrow.toml").write_text("max_retires = 3\n")
         said = windrow("doctor")
         assert said.status == 1
-        assert "WINDROW-SETTINGS: windrow.toml, line 1: unknown setting 'retires'" in said.out
+        assert "WINDROW-SETTINGS: windrow.toml, line 1: unknown setting 'max_retires'" in said.out
         assert "Python 3" in said.out
 
     def test_starts_no_jvm(self, filled: Command, tmp_path: Path) -> None:

@@ -17,11 +17,11 @@ class TestReplay:
 
     def test_different(self, filled: Command) -> None:
         """A ledger that was changed by hand ends it with exit status 1, and the batch and both values are named."""
-        DeltaTable("data/ledger").update(updates={"opened_by": "'size'"}, predicate="state = 'closed'")
+        DeltaTable("data/ledger").update(updates={"open_reason": "'size'"}, predicate="state = 'closed'")
         said = filled("replay")
         assert said.status == 1
         assert "must be equal" in said.out
-        assert "opened_by: size -> message" in said.out
+        assert "open_reason: size -> message" in said.out
         assert filled("replay", "--json").json()["ok"] is False
 
     def test_other_rules(self, filled: Command) -> None:

@@ -110,7 +110,7 @@ class TestRun:
             process.kill()
         assert process.returncode == 0
         assert [(line["event"], line["table"]) for line in done] == [("maintenance", "ledger")]
-        assert f" {done[0]['compacted_files'] + 2} small files compacted into" in out
+        assert f" {done[0]['files_removed'] + 2} small files compacted into" in out
 
     @pytest.mark.parametrize("others", [(), ("--once",), ("--dry-run",)])
     def test_maintenance_interval_without_interval(self, windrow: Command, others: tuple[str, ...]) -> None:

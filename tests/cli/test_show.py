@@ -39,9 +39,7 @@ class TestShow:
         """With --from and --to, show lists the batches and the rejected messages with event times in the range."""
 
         def shown(*arguments: str) -> list[str]:
-            return [
-                row.get("window_anchor") or row["event_time"] for row in filled("show", *arguments, "--json").json()
-            ]
+            return [row.get("window_start") or row["event_time"] for row in filled("show", *arguments, "--json").json()]
 
         closed = sorted(shown("--closed"))
         assert closed == ["1970-01-01T00:01:35Z", CLOSED_LATER]

@@ -173,7 +173,7 @@ class TestStatus:
         document = filled("status", "--json").json()
         assert document["totals"]["messages"] == 5
         assert [row["reason"] for row in document["rejected"]] == ["too_old"]
-        assert document["needed_delay"]["needed_us"] == 11 * SECOND
+        assert document["needed_delay"]["required_max_delay_us"] == 11 * SECOND
 
     def test_starts_no_jvm_and_no_compiler(self, filled: Command, tmp_path: Path) -> None:
         """Status and show load neither Spark nor the kernel's compiler, so that they answer at once."""

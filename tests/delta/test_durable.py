@@ -394,7 +394,7 @@ class TestMend:
         mending.mend(worked.depot, "depot")
         forget_tables()
         with pytest.raises(DepotChangedError, match="recover"):
-            worked.runner(embedded, retries=0).once()
+            worked.runner(embedded, max_retries=0).once()
         recover(worked.settings(embedded))
         forget_tables()
         worked.publish(*SAID[5:])

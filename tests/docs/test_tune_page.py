@@ -21,12 +21,12 @@ def test_numbers(windrow: Command, sample: Path, monkeypatch: pytest.MonkeyPatch
     assert [round(pairs[10, delay]["rejected_percent"]) for delay in (1, 5, 25)] == [18, 6, 1]
     assert pairs[10, 56]["rejected"] == pairs[10, 56]["duplicate"]
     assert [round(pairs[10, delay]["wait_seconds_median"]) for delay in (1, 5, 25, 56)] == [2, 6, 26, 57]
-    whole = [[pairs[10, delay][f"whole_percent_{name}"] for name in CHOICES] for delay in (5, 56)]
+    whole = [[pairs[10, delay][f"intact_rounds_percent_{name}"] for name in CHOICES] for delay in (5, 56)]
     assert [round(percent) for percent in whole[0]] == [91, 92, 85, 92]
     assert [round(percent) for percent in whole[1]][:2] == [98, 100]
     sizes = [(pairs[window, 5]["batches"], round(pairs[window, 5]["batch_messages_mean"])) for window in (1, 2)]
     assert sizes == [(552, 87), (455, 105)]
-    assert [round(pairs[window, 5]["wait_seconds_longest"]) for window in (10, 30)] == [15, 35]
+    assert [round(pairs[window, 5]["wait_seconds_max"]) for window in (10, 30)] == [15, 35]
     for key, needed in (("edge-a", 23), ("edge-b", 22), ("edge-c", 51)):
         document = windrow("tune", "--config", "demo/windrow.toml", "--key", key, *rules, "--json").json()
         assert document["advice"]["max_delay_us"] == needed * 10**6

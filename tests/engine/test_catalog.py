@@ -88,7 +88,9 @@ def test_whole_way(spark: Any, schema: str, settings: Settings, clock: ManualClo
     other = embedded.settings(str(depot), f"{ledger}-by-path", idle_timeout="never")
     assert run(other, None, clock).summary.total("closed") == summary.total("closed")
     by_name, by_path = (
-        spark.sql(f"SELECT * EXCEPT (opened_in, closed_in) FROM {table_} WHERE state = 'closed' ORDER BY id").toArrow()
+        spark.sql(
+            f"SELECT * EXCEPT (opened_microbatch, closed_microbatch) FROM {table_} WHERE state = 'closed' ORDER BY id"
+        ).toArrow()
         for table_ in (f"{schema}.ledger", f"delta.`{ledger}-by-path`")
     )
     assert plain(by_name).select(by_path.column_names[:20]) == plain(by_path).select(by_path.column_names[:20])
@@ -194,7 +196,7 @@ def test_views_elsewhere(spark: Any, schema: str, settings: Settings, clock: Man
     assert spark.table(f"{schema}.open_batches").columns == ["theirs"]
     spark.sql(f"CREATE SCHEMA {schema}_views")
     try:
-        run(settings.model_copy(update={"views": f"{schema}_views"}), spark, clock)
+        run(settings.model_copy(update={"views_schema": f"{schema}_views"}), spark, clock)
         assert tables_in(spark, f"{schema}_views") == VIEWS
     finally:
         spark.sql(f"DROP SCHEMA {schema}_views CASCADE")
@@ -261,8 +263,8 @@ def test_as_a_job_of_a_platform(
         "config": tmp_path / "windrow.toml",
         "depot": settings.depot,
         "ledger": settings.ledger,
-        "views": schema,
-        "checkpoints": tmp_path / "checkpoints",
+        "views_schema": schema,
+        "checkpoint_location": tmp_path / "checkpoints",
     }
     with ThreadPoolExecutor() as thread:
         job = thread.submit(main, ["run", *(f"--{name}={value}" for name, value in flags.items())])

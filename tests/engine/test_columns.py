@@ -106,7 +106,7 @@ class TestMapped:
         """Deletions of a mapped depot stop the run as those of any other, or are passed over when told so."""
         write_deltalake(bronze.depot, bronze_rows(log(versions=1)[0]), mode="append")
         DeltaTable(bronze.depot).delete("device = 'k'")
-        bronze.runner(embedded, depot_columns=COLUMNS, on_depot_delete="ignore").once()
+        bronze.runner(embedded, depot_columns=COLUMNS, on_depot_change="ignore").once()
         assert bronze.history()[0]["messages_read"] == 30
 
 

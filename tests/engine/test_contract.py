@@ -52,7 +52,7 @@ class TestResult:
         have_spark(form, monkeypatch)
         world.publish(*log(versions=4))
         world.runner(EngineFactory("spark", spark), max_messages=70, max_driver_messages=max_driver_messages).once()
-        assert {row["commit_form"] for row in world.history()} == {"merge"}
+        assert {row["commit_mode"] for row in world.history()} == {"merge"}
         assert world.canonical() == world.expected()
         world.assert_balanced()
 
@@ -81,7 +81,7 @@ class TestResult:
         final = spark.read.format("delta").load(world.ledger).where("state IN ('closed', 'rejected')").orderBy("id")
         theirs = final.toArrow().to_pylist()
         ours = world.rows("closed", "rejected")
-        assert {row["microbatch"] or row["closed_in"] for row in ours} == {1, 2}
+        assert {row["microbatch"] or row["closed_microbatch"] for row in ours} == {1, 2}
         assert theirs == ours
 
     @pytest.mark.slow_on_spark

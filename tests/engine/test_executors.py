@@ -45,7 +45,7 @@ class TestExecutors:
         versions = log(versions=5, size=40)
         for number, rows in enumerate(versions):
             world.publish(rows)
-            done = world.runner(spark_engine, max_driver_messages=40, commit=commit, retries=0).once()
+            done = world.runner(spark_engine, max_driver_messages=40, commit=commit, max_retries=0).once()
             assert (len(done.microbatches), done.others) == (1, 0)
             assert world.history()[-1]["processed_on"] == ("executors" if number else "driver")
         assert world.canonical() == world.expected()
@@ -62,7 +62,7 @@ class TestExecutors:
         monkeypatch.setattr(SparkOpen, "session", property(lambda opened: opened.engine.session))
         for _ in range(2):
             with pytest.raises(RetriesExhaustedError, match="windrow_rows_"):
-                world.runner(spark_engine, max_driver_messages=40, retries=2).once()
+                world.runner(spark_engine, max_driver_messages=40, max_retries=2).once()
         assert world.canonical() == before
         monkeypatch.undo()
         world.runner(spark_engine, max_driver_messages=40).once()
@@ -216,7 +216,7 @@ class TestOneAmongMany:
         world.publish([message("b", NOW + SECOND, NOW + SECOND, key="k7", payload="one")])
         done = world.runner(spark_engine, max_driver_messages=100).once()
         assert (len(done.microbatches), done.others) == (1, 0)  # what follows the commit did not fail
-        ways = [(row["processed_on"], row["commit_form"]) for row in world.history()]
+        ways = [(row["processed_on"], row["commit_mode"]) for row in world.history()]
         assert ways == [("executors", "merge"), ("driver", "merge")]
         after = {row["id"]: row for row in world.rows("open")}
         assert [row["key"] for row in after.values() if row != before[row["id"]]] == ["k7"]

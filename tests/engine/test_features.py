@@ -62,7 +62,7 @@ def test_depot_and_ledger(spark: Any, tmp_path: Path, clock: ManualClock, featur
     frame_of(spark, table(third)).write.format("delta").mode("append").save(world.depot)
     if refused and feature != "clustering":
         with pytest.raises(WindrowError, match=refused):
-            world.runner(EMBEDDED, retries=0).once()
+            world.runner(EMBEDDED, max_retries=0).once()
     else:
         assert world.runner(EMBEDDED).once().total("messages") == len(third)
 

@@ -95,7 +95,7 @@ class TestCommit:
             for state in ("closed", "rejected", "microbatch"):
                 DeltaTable(started.ledger).optimize.compact(partition_filters=[("state", "=", state)])
 
-        started.probed(engine, once(Point.BEFORE_COMMIT, compact), retries=0).once()
+        started.probed(engine, once(Point.BEFORE_COMMIT, compact), max_retries=0).once()
         assert started.history()[-1]["attempt"] == 1
         started.assert_balanced()
 
@@ -180,7 +180,7 @@ class TestRunner:
             if point is Point.BEFORE_COMMIT and next(commits, None) is None:
                 pytest.fail("it is tried for ever")
 
-        runner = world.probed(embedded, count, retries=1)
+        runner = world.probed(embedded, count, max_retries=1)
         features = [TableFeatures.IdentityColumns]
         DeltaTable(world.ledger).alter.add_feature(features, allow_protocol_versions_increase=True)
         with pytest.raises(RetriesExhaustedError, match="dentityColumns"):
@@ -201,7 +201,7 @@ class TestRunner:
                 assert next(commits, None) is not None, "it is tried for ever"
                 raise ConcurrentCommitError("so it looks", "It did not.")
 
-        runner = world.probed(embedded, refuse, retries=1)
+        runner = world.probed(embedded, refuse, max_retries=1)
         with pytest.raises(RetriesExhaustedError, match="as if it had changed"):
             runner.once() if published else runner.pause()
         assert next(commits) == 2
@@ -225,7 +225,7 @@ class TestSparksFence:
         factory = EngineFactory("spark", spark)
         microbatch = started.microbatch(factory)
         started.runner(factory).tick(to=NOW + HOUR)
-        assert started.history()[-1]["commit_form"] == "merge"
+        assert started.history()[-1]["commit_mode"] == "merge"
         version = started.version()
         with pytest.raises(ConcurrentCommitError, match="between prime and commit"):
             commit_at(started, microbatch, NOW + 2 * HOUR)
@@ -262,7 +262,7 @@ class TestSparksFence:
         finally:
             for name in ids:
                 spark.conf.unset(name)
-        assert [row["commit_form"] for row in started.history()[-2:]] == ["merge"] * 2
+        assert [row["commit_mode"] for row in started.history()[-2:]] == ["merge"] * 2
         assert started.rows("open") == []
         assert DeltaTable(started.ledger).transaction_version("user") == 7
         started.assert_balanced()

@@ -421,7 +421,7 @@ def test_opened_beside_a_clean_up_on_spark(started: World, spark: Any, monkeypat
 def test_fold_that_loses(started: World, embedded: EngineFactory) -> None:
     """Where somebody else commits just before a fold, nothing is folded, and the microbatch goes on."""
     version = started.version()
-    runner = started.runner(embedded, fold_commits=1, max_messages=30, retries=0)
+    runner = started.runner(embedded, fold_commits=1, max_messages=30, max_retries=0)
     itself = runner.driver.ledger.fold
 
     def beaten(live: Any, size: Any) -> None:
@@ -437,7 +437,7 @@ def test_fold_that_loses(started: World, embedded: EngineFactory) -> None:
 
 def test_fold_that_fails(started: World, embedded: EngineFactory, capsys: pytest.CaptureFixture[str]) -> None:
     """Where a fold fails, the run says so and goes on, at its first attempt; the next run folds."""
-    runner = started.runner(embedded, fold_commits=1, retries=0)
+    runner = started.runner(embedded, fold_commits=1, max_retries=0)
 
     def failing(live: Any, size: Any) -> None:
         raise OSError("no space left")

@@ -45,5 +45,5 @@ def test_too_much_stays_open(world: World, embedded: EngineFactory) -> None:
     for number in range(VERSIONS):
         world.publish([message(f"type{number}", key=f"key{key}", payload=PAYLOAD) for key in range(IN_TIME)])
     with pytest.raises(RetriesExhaustedError, match="offset overflow"):
-        world.runner(embedded, retries=0).once()
+        world.runner(embedded, max_retries=0).once()
     assert world.rows("open", "closed", "rejected", "microbatch") == []

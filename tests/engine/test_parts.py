@@ -113,7 +113,7 @@ def test_one_key_too_large(world: World, embedded: EngineFactory) -> None:
     before, version = set(Path(world.ledger).rglob("*.parquet")), world.version()
     world.publish([message(key="k", type=f"t{number}") for number in range(101)])
     with pytest.raises(IncompatibleTableError, match=r"101 messages of one key.* max_memory_bytes has room for 100"):
-        world.runner(embedded, retries=0, **LEAST).once()
+        world.runner(embedded, max_retries=0, **LEAST).once()
     assert (set(Path(world.ledger).rglob("*.parquet")), world.version()) == (before, version)
     world.runner(embedded).once()
     assert world.canonical() == world.expected()
@@ -159,7 +159,7 @@ class TestRawDepot:
         with pytest.raises(
             IncompatibleTableError, match=r"bytes of one raw source.* max_memory_bytes has room for 12,500"
         ):
-            world.run(embedded, retries=0, **LEAST)
+            world.run(embedded, max_retries=0, **LEAST)
         assert world.history() == []
 
 
@@ -168,7 +168,7 @@ def test_full_disk(world: World, embedded: EngineFactory, monkeypatch: pytest.Mo
     world.publish(*of_many_keys(versions=1))
     monkeypatch.setattr(source, "TemporaryFile", partial(Path.open, Path("/dev/full"), "r+b"))
     with pytest.raises(RetriesExhaustedError, match="has no room for a depot version that is read in parts"):
-        world.runner(embedded, retries=0, **LEAST).once()
+        world.runner(embedded, max_retries=0, **LEAST).once()
     assert world.history() == []
 
 

@@ -38,7 +38,7 @@ CSV = {
     "type": "csv",
     "fields": {"ts": "timestamp[us]", "device": "string", "kind": "string", "value": "string", "size": "uint8"},
     "max_record_bytes": 200,
-    "max_held_bytes": 1_000,
+    "max_pending_bytes": 1_000,
     "strict": True,
 }
 SETTINGS = {"depot_columns": COLUMNS, "format": CSV, "rules": {"window": "2h", "max_delay": "1h"}}
@@ -165,7 +165,7 @@ def test_crash(world: Raw, engine: EngineFactory) -> None:
                 raise OSError("the connection was lost")
 
         with pytest.raises(Exception, match="lost"):
-            world.probed(engine, fail, retries=0, **SETTINGS).once()
+            world.probed(engine, fail, max_retries=0, **SETTINGS).once()
     world.run(engine)
     world.append(*cut(dirty(), 300)[4:])
     world.run(engine)
@@ -181,7 +181,7 @@ def test_short_read(world: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversion, "chunks_of", lambda *given: really(*given).slice(1))
     world.append(*cut(dirty(), 300))
     with pytest.raises(RetriesExhaustedError, match="its commit added 7"):
-        world.run(EngineFactory("embedded"), retries=0)
+        world.run(EngineFactory("embedded"), max_retries=0)
     assert world.history() == []
 
 

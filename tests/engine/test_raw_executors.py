@@ -21,7 +21,7 @@ TRANSIENT = {
     "token",
     "engine",
     "processed_on",
-    "commit_form",
+    "commit_mode",
     "started_at",
     "prime_ms",
     "plan_ms",
@@ -93,7 +93,7 @@ def test_same_ledger(tmp_path: Path, clock: ManualClock, spark_engine: EngineFac
     """
     depot = depot_of(tmp_path / "here", clock)
     reference = Raw(tmp_path / "here", clock, ledger="reference")
-    chosen = CSV | {"codec": codec, "max_held_bytes": 2_000}
+    chosen = CSV | {"codec": codec, "max_pending_bytes": 2_000}
     for number, chunks in enumerate(versions(random.Random(7), 2)):
         coded = [(*one[:2], one[2] if codec == "none" else encode(one[2], codec), one[3]) for one in chunks]
         depot.append(*coded, *([("broken", 1, b"no frame", False)] if number == 1 else []))
@@ -120,7 +120,7 @@ def test_short_read(
 
     monkeypatch.setattr(DeltaRsLog, "commits", one_more)
     with pytest.raises(RetriesExhaustedError, match="its commit added"):
-        depot.run(spark_engine, format=CSV | {"max_read_bytes": 1}, retries=0)
+        depot.run(spark_engine, format=CSV | {"max_read_bytes": 1}, max_retries=0)
     assert depot.history() == []
 
 

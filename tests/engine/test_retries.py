@@ -122,11 +122,11 @@ class TestAttempts:
         assert [row["attempt"] for row in full.history()] == [1, 1, 1]
 
     def test_limit(self, full, embedded):
-        """More failures than `retries` end the run with RetriesExhaustedError and its cause; the next run goes on from
-        there.
+        """More failures than `max_retries` end the run with RetriesExhaustedError and its cause; the next run goes on
+        from there.
         """
         with pytest.raises(RetriesExhaustedError, match="failed 3 times") as failure:
-            full.probed(embedded, failing(Point.BEFORE_COMMIT, times=3), retries=2).once()
+            full.probed(embedded, failing(Point.BEFORE_COMMIT, times=3), max_retries=2).once()
         assert isinstance(failure.value.__cause__, OSError)
         assert full.version() == 0
         full.runner(embedded).once()
@@ -147,7 +147,7 @@ class TestAttempts:
 
     def test_pauses_have_a_limit(self, full, embedded):
         """The pause doubles up to 30 s."""
-        full.probed(embedded, failing(Point.BEFORE_COMMIT, times=8), retries=8).once()
+        full.probed(embedded, failing(Point.BEFORE_COMMIT, times=8), max_retries=8).once()
         assert full.clock.waits[-3:] == [16_000_000, 30_000_000, 30_000_000]
 
 
@@ -185,7 +185,7 @@ class TestRequirements:
         comparison with the depot's own log.
         """
         with pytest.raises(RetriesExhaustedError, match="WINDROW-ROW-COUNT-MISMATCH") as failure:
-            full.runner(engine, reading(Lossy), retries=0).once()
+            full.runner(engine, reading(Lossy), max_retries=0).once()
         assert isinstance(failure.value.__cause__, RowCountMismatchError)
         assert full.version() == 0
 

@@ -85,7 +85,7 @@ def test_paths_on_databricks(
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17")
     world.publish(*log(versions=2))
     for _ in range(2):
-        world.runner(spark_engine, checkpoints=str(tmp_path / "checkpoints")).once()
+        world.runner(spark_engine, checkpoint_location=str(tmp_path / "checkpoints")).once()
         world.publish(*log(versions=1, seed=3))
     history = spark_engine.session.sql(f"DESCRIBE HISTORY delta.`{world.ledger}`").orderBy("version").collect()
     assert [row.operation for row in history] == ["CREATE TABLE AS SELECT", "WRITE", "WRITE"]

@@ -60,11 +60,11 @@ def test_spark_makes_each_commit(
 ) -> None:
     """Spark makes the ledger and each commit, in the form that the history names, wherever the rows were processed."""
     runner = started.runner(spark_engine, max_messages=30, max_driver_messages=max_driver_messages)
-    told = [one.commit_form for one in runner.once().microbatches]
+    told = [one.commit_mode for one in runner.once().microbatches]
     runner.tick(to=NOW + HOUR)
     assert committers(started) == {"Apache-Spark"}
-    assert told == [row["commit_form"] for row in started.history()[1:3]] == ["merge"] * 2
-    assert started.history()[-1]["commit_form"] == "merge"
+    assert told == [row["commit_mode"] for row in started.history()[1:3]] == ["merge"] * 2
+    assert started.history()[-1]["commit_mode"] == "merge"
     assert started.rows("open") == []
     started.assert_balanced()
 
@@ -73,7 +73,7 @@ def test_embedded_adds_files(world: World, embedded: EngineFactory) -> None:
     """The embedded engine adds files in one transaction of Delta, and the history says so."""
     world.publish(*log(versions=1))
     world.runner(embedded).once()
-    assert [row["commit_form"] for row in world.history()] == ["files"]
+    assert [row["commit_mode"] for row in world.history()] == ["files"]
 
 
 @pytest.mark.slow
@@ -111,7 +111,11 @@ def test_not_on_another_file_system(world: World, spark_engine: EngineFactory, t
     elsewhere.conf.set("fs.defaultFS", "viewfs://elsewhere/")
     elsewhere.conf.set(f"fs.viewfs.mounttable.elsewhere.link.{here}", f"file://{there}")
     assert (bare_is_local(spark_engine.session), bare_is_local(elsewhere)) == (True, False)
-    places = {"depot": f"file:{world.depot}", "ledger": f"{here}/ledger", "checkpoints": f"file:{tmp_path}/checkpoints"}
+    places = {
+        "depot": f"file:{world.depot}",
+        "ledger": f"{here}/ledger",
+        "checkpoint_location": f"file:{tmp_path}/checkpoints",
+    }
     settings = world.settings(spark_engine).model_copy(update=places)
     runner_on(open_tables(settings, elsewhere), world.clock).once()
     microbatches = elsewhere.read.format("delta").load(f"{here}/ledger").where("state = 'microbatch'").count()
@@ -143,7 +147,7 @@ def test_ledger_of_more_features(started: World, spark_engine: EngineFactory, fo
     total = f"SELECT sum(message_count) FROM {batches}"
     said, *others = (spark_engine.session.sql(one).first()[0] for one in (books, held, total))
     assert others == [said, said]
-    form_ = f"SELECT commit_form FROM delta.`{started.ledger}` WHERE id = 'microbatch/2'"
+    form_ = f"SELECT commit_mode FROM delta.`{started.ledger}` WHERE id = 'microbatch/2'"
     assert spark_engine.session.sql(form_).first()[0] == "merge"
 
 
@@ -158,7 +162,7 @@ def test_ids_in_a_statement(world: World, spark_engine: EngineFactory, form: For
         world.publish([message(f"type{number}", key=key, event_time=at, received_at=at) for key in NASTY])
         world.runner(spark_engine).once()
     assert [row["message_count"] for row in world.rows("open")] == [2] * len(NASTY)
-    assert [row["commit_form"] for row in world.history()] == ["merge"] * 2
+    assert [row["commit_mode"] for row in world.history()] == ["merge"] * 2
     world.runner(spark_engine).tick(to=NOW + HOUR)
     assert sorted(row["key"] for row in world.rows("closed")) == sorted(NASTY)
     assert_result_of_tick(world)

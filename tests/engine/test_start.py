@@ -159,7 +159,7 @@ class TestTables:
 class TestDepotChanged:
     @pytest.mark.slow_on_spark
     def test_stops_or_goes_on(self, full, engine):
-        """A deletion in the depot stops the run at once, and nothing of it is written. With on_depot_delete "ignore"
+        """A deletion in the depot stops the run at once, and nothing of it is written. With on_depot_change "ignore"
         the run goes on: what was read stays, what is added later is read.
         """
         full.runner(engine).once()
@@ -171,7 +171,7 @@ class TestDepotChanged:
         with pytest.raises(DepotChangedError, match="version 4"):
             full.runner(engine).once()
         assert full.canonical() == before
-        full.runner(engine, on_depot_delete="ignore").once()
+        full.runner(engine, on_depot_change="ignore").once()
         assert versions_read(full) == [1, 2, 3, 5]
         assert full.canonical() == full.expected()
 

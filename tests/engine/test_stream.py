@@ -52,10 +52,10 @@ def test_runner_in_another_process(world: World, embedded: EngineFactory) -> Non
 def test_checkpoints_are_used_once(world: World, spark_engine: EngineFactory, tmp_path: Path) -> None:
     """A checkpoint that is ahead of the ledger, which was RESTOREd, costs no message: each start takes a fresh one."""
     world.publish(*log(versions=2))
-    world.runner(spark_engine, checkpoints=str(tmp_path / "checkpoints")).once()
+    world.runner(spark_engine, checkpoint_location=str(tmp_path / "checkpoints")).once()
     DeltaTable(world.ledger).restore(0)
     world.publish(log(versions=1, seed=5, begin=NOW + 8 * SECOND)[0])
-    world.runner(spark_engine, checkpoints=str(tmp_path / "checkpoints")).once()
+    world.runner(spark_engine, checkpoint_location=str(tmp_path / "checkpoints")).once()
     assert world.canonical() == world.expected()
 
 

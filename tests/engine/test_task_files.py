@@ -47,7 +47,7 @@ def test_tasks_write(world: World, files: EngineFactory) -> None:
     """What the executors process, their tasks write: the history says so, and delta-rs makes every commit."""
     world.publish(*log(versions=3))
     world.runner(files, max_messages=70).once()
-    assert {(row["processed_on"], row["commit_form"], row["engine"]) for row in world.history()} == {
+    assert {(row["processed_on"], row["commit_mode"], row["engine"]) for row in world.history()} == {
         ("executors", "files", "spark")
     }
     assert {commit.get("engineInfo", "")[:8] for commit in DeltaTable(world.ledger).history()} == {"delta-rs"}
@@ -96,7 +96,7 @@ def test_in_turn(world: World, spark: Any, embedded: EngineFactory, where: dict[
     for number, rows in enumerate(log(versions=6)):
         world.publish(rows)
         world.runner(ways[number % 3], fold_commits=2).once()
-    assert {row["commit_form"] for row in world.history()} == {"files", "merge"}
+    assert {row["commit_mode"] for row in world.history()} == {"files", "merge"}
     assert world.canonical() == world.expected()
     world.assert_balanced()
 
@@ -154,7 +154,7 @@ class TestRefused:
             patched.setattr(FilesLedger, "row_writer", elsewhere)
             world.publish(second)
             with pytest.raises(RetriesExhaustedError, match="but the driver does not see it"):
-                world.runner(files, retries=0).once()
+                world.runner(files, max_retries=0).once()
         assert len(world.history()) == 1
         world.runner(files).once()
         assert world.canonical() == world.expected()

@@ -34,8 +34,8 @@ def closings(world):
 
 
 def rejections(world):
-    """Return reason, missed_by_us and clock_lead_us of each rejection."""
-    return [(row["reason"], row["missed_by_us"], row["clock_lead_us"]) for row in world.rows("rejected")]
+    """Return reason, missed_by_us and floor_raise_us of each rejection."""
+    return [(row["reason"], row["missed_by_us"], row["floor_raise_us"]) for row in world.rows("rejected")]
 
 
 class TestIdleTick:

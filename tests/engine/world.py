@@ -40,7 +40,7 @@ from windrow.verify import verify
 SKEW = 300_000_000
 MAX_MICROBATCHES = 50
 WHILE_PAUSED = {"resume", "option", "rollback"}
-MICROBATCH_NUMBERS = {"opened_in", "closed_in", "microbatch"}
+MICROBATCH_NUMBERS = {"opened_microbatch", "closed_microbatch", "microbatch"}
 BATCH = [name for name, _ in tables.batch_fields(pa.string()) if name not in MICROBATCH_NUMBERS]
 REJECTED = [name for name, _ in tables.rejected_fields(pa.string()) if name not in MICROBATCH_NUMBERS]
 
@@ -94,7 +94,7 @@ class World:
         It fails the test rather than go on for ever. If nothing interferes, it tries nothing again: a failure that the
         next attempt hides may have left something behind.
         """
-        usual = {"idle_timeout": "never"} | ({"retries": 0} if wrapped is None else {})
+        usual = {"idle_timeout": "never"} | ({"max_retries": 0} if wrapped is None else {})
         tables = self.tables(factory, **(usual | settings))
         runner = self.made(tables if wrapped is None else wrapped(tables), report=lambda _: still_ends(runner.summary))
         return runner

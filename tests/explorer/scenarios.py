@@ -21,7 +21,7 @@ USUAL: Mapping[str, Any] = {
     "engine": "embedded",
     "idle_timeout": "never",
     "max_messages": 2,
-    "retries": 2,
+    "max_retries": 2,
     "commit": "files",
 }
 Work = Callable[[Execution, Mapping[str, Any]], None]

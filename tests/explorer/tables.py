@@ -239,16 +239,16 @@ class MemoryArrivals(Arrivals):
                 added = added.append_column(name, column)
             parts.append(added)
         feed = pa.concat_tables(parts)
-        rows = self.conversion.new_rows(feed, pc.equal(feed[CHANGE], "insert"), self.settings.on_depot_delete)
+        rows = self.conversion.new_rows(feed, pc.equal(feed[CHANGE], "insert"), self.settings.on_depot_change)
         return self._filled(rows, counts, self.conversion.apply)
 
 
 class MemoryLedger(Ledger):
-    """A ledger in memory. `commit_form` says by which of the two kinds of commits it is written."""
+    """A ledger in memory. `commit_mode` says by which of the two kinds of commits it is written."""
 
     def __init__(self, settings: Settings, shared: Shared) -> None:
         super().__init__(cast("Engine", STANDING), settings)
-        self._shared, self.commit_form = shared, settings.commit
+        self._shared, self.commit_mode = shared, settings.commit
 
     def table(self) -> Table | None:
         """Return the ledger's first version, None if there is none: a batcher asks for nothing else."""
@@ -285,7 +285,7 @@ class MemoryLedger(Ledger):
         new = (cast("pa.Table", processed.rows), control, *processed.states.values())
         parts = [written(one, live.revision + 1) for one in new]
         rows = pa.concat_tables([in_columns(part, live.schema) for part in parts])
-        if self.commit_form == "files":
+        if self.commit_mode == "files":
             self._shared.write("commit", lambda now: put(now, live.table_version, "commit", added=rows))
             return rows.num_rows
         read = self._shared.read("merge", lambda now: merging(now, token), lambda now: str(now.ledger.latest))

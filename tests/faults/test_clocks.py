@@ -45,7 +45,7 @@ class TestStamps:
         )
         run(world, embedded)
         (refused,) = world.rows("rejected")
-        assert (refused["type"], refused["reason"], refused["clock_lead_us"]) == ("b", "too_old", HOUR)
+        assert (refused["type"], refused["reason"], refused["floor_raise_us"]) == ("b", "too_old", HOUR)
         assert [row["message_count"] for row in world.rows("open")] == [3]
         assert_whole(world)
 

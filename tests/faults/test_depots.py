@@ -135,12 +135,12 @@ class TestRewritten:
         assert_whole(read)
 
     def test_repaired(self, read: World, embedded: EngineFactory) -> None:
-        """After an overwriting was looked at, `on_depot_delete = "ignore"` goes on: what was read stays, what the
+        """After an overwriting was looked at, `on_depot_change = "ignore"` goes on: what was read stays, what the
         overwriting added is read once.
         """
         overwrite(read.depot)
         read.publish(log(versions=1, seed=10, begin=NOW + 16_000_000)[0])
-        read.runner(embedded, on_depot_delete="ignore").once()
+        read.runner(embedded, on_depot_change="ignore").once()
         assert_whole(read)
 
 
@@ -224,7 +224,7 @@ class TestExchanged:
             return Tables({None: Exchanging(tables.source, ledger, moment, depot, other)}, ledger)
 
         with suppress(DepotChangedError, DepotMismatchError):
-            full.runner(engine, exchanging, max_messages=30, retries=0).once()
+            full.runner(engine, exchanging, max_messages=30, max_retries=0).once()
         assert not other.is_dir()
         try:
             run(full, engine)
@@ -249,10 +249,10 @@ class TestExchanged:
             return Tables({None: Exchanging(tables.source, ledger, "reading", depot, other)}, ledger)
 
         with pytest.raises(DepotChangedError, match="was replaced by another table while it was read"):
-            read.runner(embedded, exchanging, on_depot_delete="ignore", retries=0).once()
+            read.runner(embedded, exchanging, on_depot_change="ignore", max_retries=0).once()
         assert (read.version(), other.is_dir()) == (version, False)
         exchange(depot, away_from(depot))
-        read.runner(embedded, on_depot_delete="ignore").once()
+        read.runner(embedded, on_depot_change="ignore").once()
         assert_whole(read)
 
 
@@ -357,7 +357,7 @@ class TestFeed:
         DeltaTable(world.depot).delete("type = 'a'")
         for handling in ("error", "ignore"):
             with pytest.raises((DepotChangedError, DepotUnreadableError)):
-                world.runner(engine, on_depot_delete=handling, retries=0).once()
+                world.runner(engine, on_depot_change=handling, max_retries=0).once()
 
     @pytest.mark.slow_on_spark
     def test_switched_off_in_between(self, read: World, engine: EngineFactory) -> None:
@@ -400,7 +400,7 @@ class TestFeed:
 
     @pytest.mark.slow_on_spark
     def test_deletion_while_off_is_not_ignored(self, read: World, engine: EngineFactory) -> None:
-        """Also with `on_depot_delete = "ignore"`: the rows that the deletion kept, and wrote anew, would be read
+        """Also with `on_depot_change = "ignore"`: the rows that the deletion kept, and wrote anew, would be read
         again.
         """
         switch(read, "false")
@@ -408,7 +408,7 @@ class TestFeed:
         switch(read, "true")
         version = read.version()
         with pytest.raises(DepotUnreadableError):
-            read.runner(engine, on_depot_delete="ignore", retries=0).once()
+            read.runner(engine, on_depot_change="ignore", max_retries=0).once()
         assert read.version() == version
 
 
@@ -428,7 +428,7 @@ class TestAccepted:
         world.publish(third)
         with pytest.raises((DepotChangedError, DepotUnreadableError), match="depot version 4 "):
             run(world, engine)
-        runner = world.runner(engine, retries=0)
+        runner = world.runner(engine, max_retries=0)
         runner.skip_version(4)
         runner.once()
         assert [row["depot_version"] for row in world.history() if row["kind"] == "skip"] == [4]
@@ -443,7 +443,7 @@ class TestAccepted:
     def test_rows_that_it_added(self, read: World, engine: EngineFactory) -> None:
         """Rows that an accepted version added are not read, whether or not the change feed names them."""
         overwrite(read.depot)
-        runner = read.runner(engine, retries=0)
+        runner = read.runner(engine, max_retries=0)
         runner.skip_version(4)
         runner.once()
         assert read.history()[-1]["kind"] == "skip"
@@ -460,13 +460,13 @@ class TestAccepted:
         DeltaTable(read.depot).delete()
         DeltaTable(read.depot).restore(last)
         assert reading.status(read.depot, read.ledger, NOW).depots[0].changed_version == last + 1
-        runner = read.runner(engine, retries=0)
+        runner = read.runner(engine, max_retries=0)
         runner.skip_version(last + 1)
         with pytest.raises(DepotChangedError, match=f"depot version {last + 2} is a RESTORE"):
             runner.once()
         assert reading.status(read.depot, read.ledger, NOW).depots[0].changed_version == last + 2
         read.publish(NEW)
-        runner = read.runner(engine, retries=0)
+        runner = read.runner(engine, max_retries=0)
         runner.skip_version(last + 2)
         assert read.canonical() == before
         runner.once()
@@ -480,7 +480,7 @@ class TestAccepted:
             read.publish(NEW)
             DeltaTable(read.depot).delete("type = 'a'")
             read.publish(NEW)
-            read.runner(embedded, retries=0).skip_version(DeltaTable(read.depot).version() - 1)
+            read.runner(embedded, max_retries=0).skip_version(DeltaTable(read.depot).version() - 1)
             run(read, embedded)
         report = verify(read.depot, read.ledger)
         assert (report.ok, report.books[-1].unchecked) == (True, 0)
@@ -490,7 +490,7 @@ class TestAccepted:
         """A version that the ledger has passed is passed for good: to accept it again does nothing."""
         overwrite(read.depot)
         for _ in range(2):
-            runner = read.runner(embedded, retries=0)
+            runner = read.runner(embedded, max_retries=0)
             runner.skip_version(4)
             runner.once()
         assert read.kinds().count("skip") == 1
@@ -503,12 +503,12 @@ class TestAccepted:
         read.publish(NEW)
         DeltaTable(read.depot).delete("type = 'b'")
         with pytest.raises((DepotChangedError, DepotUnreadableError), match="depot version 5"):
-            read.runner(engine, retries=0).skip_version(7)
-        runner = read.runner(engine, retries=0)
+            read.runner(engine, max_retries=0).skip_version(7)
+        runner = read.runner(engine, max_retries=0)
         runner.skip_version(5)
         with pytest.raises((DepotChangedError, DepotUnreadableError), match="depot version 7"):
             runner.once()
-        runner = read.runner(engine, retries=0)
+        runner = read.runner(engine, max_retries=0)
         runner.skip_version(7)
         assert [row["depot_version"] for row in read.history()][-3:] == [5, 6, 7]
 
@@ -537,7 +537,7 @@ class TestAccepted:
             if moves and here is moves[0][0]:
                 moves.pop(0)[1]()
 
-        runner = full.probed(embedded, at, retries=0)
+        runner = full.probed(embedded, at, max_retries=0)
         runner.skip_version(4)
         assert [part["version"] for row in full.history() for part in row["versions"] or ()] == [1, 2, 3]
         assert full.kinds()[-1] == "skip"

@@ -72,7 +72,7 @@ class TestFull:
         """
         version = half.version()
         with pytest.raises(RetriesExhaustedError, match=r"WINDROW-TABLE-UNWRITABLE: the ledger .* cannot be written"):
-            half.runner(embedded, with_full_disk(point, limit), retries=0).once()
+            half.runner(embedded, with_full_disk(point, limit), max_retries=0).once()
         assert half.version() == version
         assert_sound(half)
         run(half, embedded)
@@ -127,7 +127,7 @@ class TestFull:
         succeeds.
         """
         version = half.version()
-        half.runner(embedded, with_probe(nowhere, partial(FullFold, limit)), retries=0, fold_commits=2).once()
+        half.runner(embedded, with_probe(nowhere, partial(FullFold, limit)), max_retries=0, fold_commits=2).once()
         [said] = caplog.records
         assert said.msg == "fold failed"
         assert said.error.startswith("WINDROW-TABLE-UNWRITABLE: the ledger")
@@ -150,7 +150,9 @@ class TestFull:
         version = half.version()
         obstacle = log_file(half.ledger, version + 1)
         with pytest.raises(RetriesExhaustedError) as failed:
-            half.probed(spark_engine, lambda here: here is Point.BEFORE_COMMIT and blocked(obstacle), retries=0).once()
+            half.probed(
+                spark_engine, lambda here: here is Point.BEFORE_COMMIT and blocked(obstacle), max_retries=0
+            ).once()
         assert len(str(failed.value).splitlines()) == 2
         obstacle.rmdir()
         assert half.version() == version
@@ -187,7 +189,7 @@ class TestReadOnly:
                 stack.enter_context(without_root())
 
             with pytest.raises(RetriesExhaustedError, match=r"WINDROW-TABLE-UNWRITABLE: .*Permission denied"):
-                shared.probed(embedded, once(point, close), retries=0).once()
+                shared.probed(embedded, once(point, close), max_retries=0).once()
         assert shared.version() == version
         run(shared, embedded)
         assert_whole(shared)
@@ -276,7 +278,7 @@ class TestSaid:
         """On the command line a run that cannot write ends with 3 and says the code, the place, the cause and what to
         do.
         """
-        Path("windrow.toml").write_text("retries = 0\n")
+        Path("windrow.toml").write_text("max_retries = 0\n")
         blocked(log_file(half.ledger, half.version() + 1))
         said = windrow(*command, "--depot", "depot", "--ledger", "ledger", "--json")
         lines = error_lines(said.err)

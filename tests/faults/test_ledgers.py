@@ -211,7 +211,7 @@ class TestRowsByHand:
         else:
             DeltaTable(half.ledger).update(updates=updates, predicate=where)
         with pytest.raises(IncompatibleTableError, match=says) as refused:
-            half.runner(embedded, retries=0).once()
+            half.runner(embedded, max_retries=0).once()
         assert "RESTORE" in refused.value.hint or "Windrow that wrote it" in refused.value.hint
         mended(half, embedded, version)
 

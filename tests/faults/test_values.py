@@ -302,7 +302,7 @@ class TestStrings:
         broken = rows.set_column(rows.schema.get_field_index("payload"), "payload", not_utf_8())
         write_deltalake(world.depot, broken, mode="append")
         with pytest.raises((DepotUnreadableError, RetriesExhaustedError), match="have text that is not UTF-8"):
-            world.runner(spark_engine, retries=0, max_driver_messages=max_driver_messages).once()
+            world.runner(spark_engine, max_retries=0, max_driver_messages=max_driver_messages).once()
         assert world.history() == []
 
     @pytest.mark.slow
@@ -331,7 +331,7 @@ def rejected_table(world: World) -> pa.Table:
 def final_table(world: World) -> pa.Table:
     """Return what open batches and rejections say, in the order of their ids, times as numbers."""
     whole = plain(DeltaTable(world.ledger).to_pyarrow_table(filters=[("state", "in", ["open", "rejected"])]))
-    names = ["id", "state", "reason", "detail", "missed_by_us", "clock_lead_us", "message_count", "bytes"]
+    names = ["id", "state", "reason", "detail", "missed_by_us", "floor_raise_us", "message_count", "bytes"]
     times = ["window_start", "window_end", "event_time", "received_at", "processing_time"]
     counted = {name: whole[name].cast(pa.int64()) for name in times}
     texts = {"messages": pc.list_value_length(whole["messages"])}

@@ -15,12 +15,13 @@ from windrow.model import messages, tables
 PARTS = st.none() | st.text(st.sampled_from("ab%/\0N25F"), max_size=4)
 NUMBERS = st.integers(-5, 5)
 LEDGER = """
-id state revision source key part window_start window_end timeout_at opened_by closed_at close_reason message_count
-bytes oversize first_event_time last_event_time messages opened_in closed_in reason detail missed_by_us clock_lead_us
-type event_time received_at sequence payload processing_time microbatch attempt kind versions messages_read accepted
-rejected opened closed depot_version clocks rules columns engine processed_on commit_form started_at prime_ms plan_ms
-process_ms depot_id start_from commit_fingerprint schema_version token paused clock floor cut seen_at open_batches
-open_messages open_bytes next_window_end versions_written versions_obsolete messages_written deleted whole folded
+id state revision source key part window_start window_end timeout_at open_reason closed_at close_reason message_count
+bytes oversize first_event_time last_event_time messages opened_microbatch closed_microbatch reason detail missed_by_us
+floor_raise_us type event_time received_at sequence payload processing_time microbatch attempt kind versions
+messages_read accepted rejected opened closed depot_version clocks rules columns engine processed_on commit_mode
+started_at prime_ms plan_ms process_ms depot_id start_from commit_fingerprint schema_version token paused clock floor
+cut seen_at open_batches open_messages open_bytes next_window_end versions_written versions_obsolete messages_written
+deleted whole folded
 """
 TABLE = pa.schema([("text", pa.string()), ("number", pa.int32()), ("list", pa.list_(pa.int64()))])
 

@@ -62,7 +62,7 @@ class TestLines:
         """A run that ends with an error logs the error's code and the totals so far."""
         world.publish(*log(versions=1))
         with pytest.raises(RetriesExhaustedError):
-            watch(world, embedded, [Lines()], failing(Point.BEFORE_COMMIT, times=1), retries=0)
+            watch(world, embedded, [Lines()], failing(Point.BEFORE_COMMIT, times=1), max_retries=0)
         [line] = said("run failed")
         assert (line.levelname, line.code, line.microbatches) == ("ERROR", "WINDROW-RETRIES-EXHAUSTED", 0)
         assert said("run ended") == []
@@ -93,11 +93,11 @@ class TestLines:
     def test_maintenance(self, world, embedded, said):
         """Maintenance of a table is one line with results and duration; a failure is a warning with its code."""
         with observed(Run("embedded", world.settings(embedded), world.clock), [Lines()]) as told:
-            told.maintained(Maintained("ledger", world.ledger, compacted_files=9, compacted_into=3), 12.5)
+            told.maintained(Maintained("ledger", world.ledger, files_removed=9, files_added=3), 12.5)
             told.maintenance_failed("depot", TableUnwritableError("the disk is full\nso it is", "Make room."))
         [line] = said("maintenance")
-        assert (line.table, line.location, line.left_alone) == ("ledger", world.ledger, None)
-        assert (line.compacted_files, line.compacted_into, line.vacuumed_files, line.took_ms) == (9, 3, 0, 12.5)
+        assert (line.table, line.location, line.skip_reason) == ("ledger", world.ledger, None)
+        assert (line.files_removed, line.files_added, line.files_deleted, line.took_ms) == (9, 3, 0, 12.5)
         [line] = said("maintenance failed")
         assert (line.levelname, line.table, line.code) == ("WARNING", "depot", "WINDROW-TABLE-UNWRITABLE")
         assert line.error == "WINDROW-TABLE-UNWRITABLE: the disk is full"

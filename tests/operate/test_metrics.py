@@ -134,7 +134,7 @@ class TestTextfile:
         file = tmp_path / "windrow.prom"
         world.publish(*log(versions=1))
         with pytest.raises(RetriesExhaustedError):
-            watch(world, embedded, [Textfile(str(file))], failing(Point.BEFORE_COMMIT, times=1), retries=0)
+            watch(world, embedded, [Textfile(str(file))], failing(Point.BEFORE_COMMIT, times=1), max_retries=0)
         assert samples(file.read_text())[("windrow_run_success",)] == 0
 
     @pytest.mark.parametrize("name", ["windrow.txt", "absent/windrow.prom", "spoilt.prom"])

@@ -44,7 +44,7 @@ def work(world: World, factory: EngineFactory, microbatches: int) -> None:
 def closed(world: World) -> list[Row]:
     """Return the closed rows of the ledger, read with another reader, in the order of their closing."""
     rows = [{name: row[name] for name in COLUMNS} for row in world.rows("closed")]
-    return sorted(rows, key=lambda row: (row["closed_in"], row["id"]))
+    return sorted(rows, key=lambda row: (row["closed_microbatch"], row["id"]))
 
 
 def compact(location: str) -> None:

@@ -125,8 +125,8 @@ class TestWaiting:
         world.publish(*log(versions=1, seed=2))
         assert look(world).depots[0].changed_version == changed
         with pytest.raises((DepotChangedError, DepotUnreadableError)):
-            world.runner(embedded, retries=0).once()
-        world.runner(embedded, on_depot_delete="ignore").once()
+            world.runner(embedded, max_retries=0).once()
+        world.runner(embedded, on_depot_change="ignore").once()
         assert look(world).depots[0].changed_version is None
 
     def test_count_not_said(self, world, embedded):
@@ -208,7 +208,7 @@ class TestStatus:
         world.runner(embedded).once()
         world.clock.advance(HOUR)
         oldest = look(world).open.oldest
-        assert (oldest.floor, oldest.timeout_at, oldest.missing_seconds) == (
+        assert (oldest.floor, oldest.timeout_at, oldest.remaining_seconds) == (
             "2023-11-14T22:13:20Z",
             "2023-11-14T22:13:30Z",
             10.0,
@@ -270,11 +270,15 @@ class TestTooOld:
     def test_needed_delay(self, late, embedded):
         """With the delay that is needed no message would have been too old, with a microsecond less one would."""
         needed = look(late).needed_delay
-        assert (needed.max_delay_us, needed.needed_us, needed.by_source) == (5 * SECOND, 19 * SECOND, {"": 19 * SECOND})
+        assert (needed.max_delay_us, needed.required_max_delay_us, needed.by_source) == (
+            5 * SECOND,
+            19 * SECOND,
+            {"": 19 * SECOND},
+        )
         rows = [row for row in late.rows("rejected") if row["reason"] == "too_old"]
-        assert needed.needed_us == needed.max_delay_us + max(row["missed_by_us"] for row in rows)
+        assert needed.required_max_delay_us == needed.max_delay_us + max(row["missed_by_us"] for row in rows)
         arrived = late.arrived()
-        for delay, refused in ((needed.needed_us, 0), (needed.needed_us - 1, 1)):
+        for delay, refused in ((needed.required_max_delay_us, 0), (needed.required_max_delay_us - 1, 1)):
             rejected = batch_messages(arrived, Rules(window=HOUR, max_delay=delay)).rejected
             assert rejected["reason"].to_pylist() == ["too_old"] * refused
 
@@ -286,32 +290,32 @@ class TestTooOld:
         world.publish([*punctual, message("b", 0, NOW + 100, source="late")])
         world.runner(embedded).once()
         needed = look(world).needed_delay
-        assert (needed.by_source, needed.left_out) == ({"late": needed.needed_us}, 301)
-        assert round(needed.needed_us / SECOND) == 205
+        assert (needed.by_source, needed.left_out) == ({"late": needed.required_max_delay_us}, 301)
+        assert round(needed.required_max_delay_us / SECOND) == 205
 
     def test_all_wrong(self, world, embedded):
         """If nearly all messages of most sources are too old, the rules are to blame, and their messages count."""
         world.publish([message("a", NOW - HOUR + at, NOW + at) for at in range(300)])
         world.runner(embedded).once()
         needed = look(world).needed_delay
-        assert (needed.needed_us, needed.left_out) == (HOUR, 0)
+        assert (needed.required_max_delay_us, needed.left_out) == (HOUR, 0)
 
     def test_other_rules(self, world, embedded):
         """What was too old under rules of before is no reason for another `max_delay`."""
         world.publish([message("a", NOW, NOW), message("b", NOW - HOUR, NOW)])
         world.runner(embedded).once()
-        assert look(world).needed_delay.needed_us == HOUR
+        assert look(world).needed_delay.required_max_delay_us == HOUR
         world.runner(embedded, rules={"max_delay": "2h", "window": "3h"}).once()
         world.publish([message("c", NOW, NOW)])
         world.runner(embedded, rules={"max_delay": "2h", "window": "3h"}).once()
-        assert look(world).needed_delay.needed_us is None
+        assert look(world).needed_delay.required_max_delay_us is None
 
     def test_nothing_too_old(self, world, embedded):
         """Without messages that were too old no delay is needed."""
         world.publish([message()])
         world.runner(embedded).once()
         needed = look(world).needed_delay
-        assert (needed.needed_us, needed.by_source) == (None, {})
+        assert (needed.required_max_delay_us, needed.by_source) == (None, {})
 
     def test_source_mapped(self, world, embedded):
         """Messages that came too late by themselves, or of mapped sources, are no reason for that advice."""
@@ -350,7 +354,7 @@ class TestBatches:
         world.publish([message("a", key="k")])
         world.runner(embedded).once()
         (found,) = batches(world.ledger, "open")
-        assert (found["timeout_at"], found["closing"]["missing_seconds"]) == ("2023-11-14T22:13:30Z", 10.0)
+        assert (found["timeout_at"], found["closing"]["remaining_seconds"]) == ("2023-11-14T22:13:30Z", 10.0)
         assert "is 10 s before" in found["closing"]["why"]
         for at, state in ((NOW + 10 * SECOND - 1, "open"), (NOW + 10 * SECOND, "closed")):
             world.publish([message("a", at, at, key="other")])
@@ -383,7 +387,7 @@ class TestBatches:
         assert world.kinds() == ["data", "rules"]
         (found,) = batches(world.ledger, "open")
         assert found["timeout_at"] == look(world).open.oldest.timeout_at == "2023-11-14T22:13:33Z"
-        assert found["closing"]["missing_seconds"] == 10.0
+        assert found["closing"]["remaining_seconds"] == 10.0
 
     def test_list(self, mixed):
         """Open batches are listed from the one that began first, closed ones from the last, up to the limit."""

@@ -52,7 +52,7 @@ class TestOutcomes:
         world.runner(embedded).flush()
         [found] = find(world)
         assert found.batch is not None
-        assert (found.outcome, found.batch["close_reason"], found.batch["closed_in"]) == ("closed", "flush", 3)
+        assert (found.outcome, found.batch["close_reason"], found.batch["closed_microbatch"]) == ("closed", "flush", 3)
 
     def test_rejected(self, world: World, embedded: EngineFactory) -> None:
         """A rejected message is found with its reason under the rules of its microbatch, not those of today."""

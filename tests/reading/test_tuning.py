@@ -75,10 +75,10 @@ def expected(messages: pa.Table, rules: Rules) -> Row:
         "slivers": slivers(result.batches),
         "batch_messages_mean": sizes.mean(),
         "batch_messages_median": np.median(sizes),
-        "batch_messages_largest": sizes.max(),
+        "batch_messages_max": sizes.max(),
         "wait_seconds_median": np.median(wait),
         "wait_seconds_p95": np.percentile(wait, 95),
-        "wait_seconds_longest": wait.max(),
+        "wait_seconds_max": wait.max(),
     }
 
 
@@ -257,11 +257,14 @@ class TestRounds:
         otherwise.
         """
         row = tune(fleet({"right": 0}), ["10s"], ["5s"]).to_pylist()[0]
-        assert row[f"whole_percent_{choice}"] == pytest.approx(whole, abs=3)
+        assert row[f"intact_rounds_percent_{choice}"] == pytest.approx(whole, abs=3)
         assert row[f"batches_{choice}"] == pytest.approx(batches, abs=1)
         chosen = Rules(**{"keep": {"on_repeat": "keep"}}.get(choice, {"split_at": choice}))  # type: ignore[arg-type]
         own = tune(fleet({"right": 0}), ["10s"], ["5s"], chosen).to_pylist()[0]
-        assert (own["whole_percent"], own["batches"]) == (row[f"whole_percent_{choice}"], row[f"batches_{choice}"])
+        assert (own["intact_rounds_percent"], own["batches"]) == (
+            row[f"intact_rounds_percent_{choice}"],
+            row[f"batches_{choice}"],
+        )
 
     def test_as_the_batches_say(self) -> None:
         """A round is whole when all its messages are in one batch; a late one breaks it, and one that came twice does
@@ -280,14 +283,14 @@ class TestRounds:
             wanted = {("r", at), ("p", at - 10 * MILLISECOND), ("t", at - 20 * MILLISECOND)}
             wanted |= {("late", at)} if at == NOW + 2 * SECOND else set()
             whole += any(wanted <= {(kind, int(time.timestamp() * SECOND)) for kind, time in batch} for batch in held)
-        assert tune(everything, ["10s"], ["5s"], rules)["whole_percent"].to_pylist() == [10.0 * whole]
+        assert tune(everything, ["10s"], ["5s"], rules)["intact_rounds_percent"].to_pylist() == [10.0 * whole]
         assert 0 < whole < 10
 
     def test_no_rounds(self) -> None:
         """Where no type comes again, or each measurement is alone, there is no round to keep whole, and no advice."""
         for messages in (late(0, 0, 0), table([message("a", NOW + n * SECOND, NOW + n * SECOND) for n in range(9)])):
             row = tune(messages, ["10s"], ["5s"]).to_pylist()[0]
-            assert row["whole_percent"] is None
+            assert row["intact_rounds_percent"] is None
             assert advise_repeats(row) == ()
 
     def test_advice(self) -> None:
@@ -377,7 +380,7 @@ class TestAdvise:
     def test_says_why(self) -> None:
         """The reason names the ages it goes by, what it costs, and what the rules in force reject."""
         advice = advise(Trial.of(late(0, 0, 0, 7 * SECOND, 60 * SECOND)), LONG, 80)
-        assert (advice.max_delay_us, advice.too_old, advice.now_too_old) == (7 * SECOND, 1, 2)
+        assert (advice.max_delay_us, advice.too_old, advice.too_old_in_force) == (7 * SECOND, 1, 2)
         assert advice.why == (
             "80 % of the messages were at most 7 s old when they were processed, the oldest 60 s",
             'max_delay = "7s" rejects 1 of 5 as too old; 5 s, as it is, 2',
@@ -411,7 +414,9 @@ class TestAdvise:
         ]
         messages = table(rows).append_column("version", pa.array([at // 10 for at in range(300)]))
         rejected = windrow.batch(messages, LONG).rejected.to_pylist()
-        raised = [row for row in rejected if row["reason"] == "too_old" and row["clock_lead_us"] >= row["missed_by_us"]]
+        raised = [
+            row for row in rejected if row["reason"] == "too_old" and row["floor_raise_us"] >= row["missed_by_us"]
+        ]
         assert 0 < too_old_by_others(Trial.of(messages), LONG.max_delay) == len(raised)
 
     def test_short_window(self) -> None:

@@ -54,15 +54,15 @@ class TestDamage:
 
         def change(rows: list[Row]) -> None:
             row = first(rows, "closed")
-            row["opened_by"] = "size"
-            ids.append((row["id"], row["closed_in"]))
+            row["open_reason"] = "size"
+            ids.append((row["id"], row["closed_microbatch"]))
 
         damage(read, change)
         result = read.replayed()
         assert (result.equal, result.ok) == (False, False)
         found = compared(result)
         assert [(change.what, change.id, change.microbatch) for change in found.changes] == [("changed", *ids[0])]
-        assert found.changes[0].columns == {"opened_by": ("size", "message")}
+        assert found.changes[0].columns == {"open_reason": ("size", "message")}
         assert (found.first_microbatch, found.moved) == (ids[0][1], 0)
 
     def test_of_a_payload(self, read: World) -> None:

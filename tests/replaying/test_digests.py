@@ -69,14 +69,14 @@ class TestDigests:
             row["id"]: sha256(canonical(row)).hexdigest() for row in rows
         }
         for part in found.microbatches().to_pylist():
-            finished = [row for row in rows if part["microbatch"] in (row["closed_in"], row["microbatch"])]
+            finished = [row for row in rows if part["microbatch"] in (row["closed_microbatch"], row["microbatch"])]
             assert (part["rows"], part["digest"]) == (len(finished), of(finished))
         assert {row["state"] for row in rows} == {"open", "closed", "rejected"}
 
     def test_of_a_part(self, world: World) -> None:
         """A part is what later microbatches finished and what is open, of some keys."""
         rows = world.rows("open", "closed", "rejected")
-        later = [row for row in rows if (row["closed_in"] or row["microbatch"] or 99) > 2 and row["key"] == "k"]
+        later = [row for row in rows if (row["closed_microbatch"] or row["microbatch"] or 99) > 2 and row["key"] == "k"]
         assert windrow.digests(world.ledger, Part(after=2, streams={"key": ("k",)})).total == of(later)
 
     def test_at_a_version(self, world: World) -> None:

@@ -179,7 +179,7 @@ class TestTidy:
         small = len(files(batched.ledger, *tables.FINAL))
         [done] = care()
         assert small > 2 * EACH
-        assert (done.compacted_files, done.compacted_into, done.vacuumed_files) == (small, 3, 0)
+        assert (done.files_removed, done.files_added, done.files_deleted) == (small, 3, 0)
         assert DeltaTable(batched.depot).version() == depot
         assert batched.canonical() == before
         assert_whole(batched)
@@ -197,7 +197,7 @@ class TestTidy:
         batched.clock.advance(HOUR)
         before = files(batched.ledger, *tables.FINAL)
         [done] = care()
-        assert (done.compacted_files, files(batched.ledger, *tables.FINAL)) == (0, before)
+        assert (done.files_removed, files(batched.ledger, *tables.FINAL)) == (0, before)
 
     def test_left_alone(self, batched: World, embedded: EngineFactory, noting: Noting) -> None:
         """A ledger that delta-rs would harm is left alone, and it is said why."""
@@ -207,7 +207,7 @@ class TestTidy:
         vectors = TableFeatures.DeletionVectors
         DeltaTable(batched.ledger).alter.add_feature(vectors, allow_protocol_versions_increase=True)
         [done] = care()
-        assert "deletionVectors" in str(done.left_alone)
+        assert "deletionVectors" in str(done.skip_reason)
 
 
 class TestPromises:
@@ -220,7 +220,7 @@ class TestPromises:
         care = BackgroundMaintenance([opened.source], opened.ledger, batched.clock, Observers([noting]))
         batched.clock.advance(DAY)
         for done in care():
-            assert "`windrow maintain` sets it" in str(done.left_alone)
+            assert "`windrow maintain` sets it" in str(done.skip_reason)
         assert DeltaTable(batched.ledger).metadata().configuration == before
         assert tables.retention_properties("90d").items() <= before.items()
         assert_whole(batched)
@@ -374,7 +374,7 @@ class TestRun:
         factory = EngineFactory("spark", spark)
         went_on(world, factory, noting, run={"trigger_interval": "10s", "maintenance_interval": "10s"})
         assert noting.told == ["data", "ledger", "depot", "data", "ledger", "data", "ledger"]
-        assert noting.done[-1].compacted_files
+        assert noting.done[-1].files_removed
         world.clock = ManualClock()
         world.runner(factory).once()
         assert_whole(world)

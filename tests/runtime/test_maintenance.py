@@ -79,8 +79,8 @@ class TestCompaction:
         """Compaction leaves one file for each final state, and no row changes; a second time there is nothing to do."""
         before, files = batched.canonical(), final_files(batched)
         done = maintained(batched, embedded)
-        assert (done["ledger"].compacted_files, final_files(batched)) == (files, 3)
-        assert {done["ledger"].compacted_into, done["depot"].compacted_into} == {3, 1}
+        assert (done["ledger"].files_removed, final_files(batched)) == (files, 3)
+        assert {done["ledger"].files_added, done["depot"].files_added} == {3, 1}
         assert len(DeltaTable(batched.depot).file_uris()) == 1
         assert batched.canonical() == before
         assert_whole(batched)
@@ -105,7 +105,7 @@ class TestCompaction:
         """A microbatch between prime and commit is not disturbed: it commits at its first attempt."""
         batched.publish(log(versions=1, seed=5, begin=NOW + 10_000_000)[0])
         at = once(Point.BEFORE_COMMIT, lambda: maintained(batched, embedded))
-        batched.probed(engine, at, retries=0).once()
+        batched.probed(engine, at, max_retries=0).once()
         assert batched.history()[-1]["attempt"] == 1
         assert_whole(batched)
 
@@ -166,7 +166,7 @@ class TestCleanUp:
         age(batched.ledger)
         before = batched.canonical()
         done = maintained(batched, embedded, only="ledger")["ledger"]
-        assert done.vacuumed_files > 20
+        assert done.files_deleted > 20
         assert not Path(batched.ledger, "_delta_log", f"{1:020}.json").exists()
         assert not stranger.exists()
         assert not data_files(batched.ledger, "_change_data/**/*.parquet")
@@ -186,7 +186,7 @@ class TestCleanUp:
         DeltaTable(world.depot).optimize.compact()
         age(world.depot, since=last + 1)
         done = maintained(world, engine)["depot"]
-        assert (done.vacuumed_files, done.left_alone) == (6, None)
+        assert (done.files_deleted, done.skip_reason) == (6, None)
         assert len(data_files(world.depot, "*.parquet")) == 1
         assert not Path(world.depot, "_delta_log", f"{1:020}.json").exists()
         assert world.canonical() == whole
@@ -205,7 +205,7 @@ class TestCleanUp:
         opened = world.tables(embedded, retention="10h")
         now = clock.now() + 10 * HOUR - 1
         (done,) = maintain([opened.source], opened.ledger, now, only="depot", dry_run=True)
-        assert done.left_alone is None
+        assert done.skip_reason is None
 
     def test_unread_versions_stay(self, world: World, embedded: EngineFactory) -> None:
         """While the ledger has yet to read a version older than `retention`, nothing of the depot's past goes; then it
@@ -217,11 +217,11 @@ class TestCleanUp:
         DeltaTable(world.depot).optimize.compact()
         age(world.depot, since=4)
         before = disk(world.depot)
-        assert "version 4 of" in maintained(world, embedded, only="depot")["depot"].left_alone
+        assert "version 4 of" in maintained(world, embedded, only="depot")["depot"].skip_reason
         assert disk(world.depot) == before
         world.runner(embedded).once()
         assert_whole(world)
-        assert maintained(world, embedded, only="depot")["depot"].vacuumed_files == 5
+        assert maintained(world, embedded, only="depot")["depot"].files_deleted == 5
 
     @pytest.mark.ci
     def test_of_two_ledgers(self, world: World, embedded: EngineFactory, tmp_path: Path) -> None:
@@ -240,14 +240,14 @@ class TestCleanUp:
         world.runner(embedded).once()
         before = disk(world.depot)
         for named in (other, strange):
-            left = maintained(world, embedded, only="depot", maintain={"other_ledgers": (named,)})["depot"].left_alone
+            left = maintained(world, embedded, only="depot", maintain={"other_ledgers": (named,)})["depot"].skip_reason
             assert f"the ledger at {named} may have to read it still" in left
         assert disk(world.depot) == before
         world.ledger = other
         world.runner(embedded).once()
         assert_whole(world)
         done = maintained(world, embedded, only="depot", maintain={"other_ledgers": (own,)})["depot"]
-        assert (done.vacuumed_files, done.left_alone) == (5, None)
+        assert (done.files_deleted, done.skip_reason) == (5, None)
 
     def test_read_lately(self, world: World, embedded: EngineFactory, clock: ManualClock) -> None:
         """Old versions that the ledger read within `retention` stay until it is over, so that a RESTORE of the ledger
@@ -257,7 +257,7 @@ class TestCleanUp:
         world.publish(*log(versions=3))
         age(world.depot)
         world.runner(embedded).once()
-        assert "version 1 of" in maintained(world, embedded, only="depot")["depot"].left_alone
+        assert "version 1 of" in maintained(world, embedded, only="depot")["depot"].skip_reason
         DeltaTable(world.ledger).restore(0)
         world.runner(embedded).once()
         assert [row["messages_read"] for row in world.history()] == [90]
@@ -268,7 +268,7 @@ class TestCleanUp:
         world.publish(*log(versions=3))
         for file in Path(world.depot, "_delta_log").glob("*.json"):
             os.utime(file, (time.time() - OLD * 86_400,) * 2)
-        assert "version 1 of" in maintained(world, embedded, only="depot")["depot"].left_alone
+        assert "version 1 of" in maintained(world, embedded, only="depot")["depot"].skip_reason
         world.runner(embedded).once()
         assert_whole(world)
 
@@ -276,9 +276,9 @@ class TestCleanUp:
     def test_depot_without_a_ledger(self, world: World, embedded: EngineFactory) -> None:
         """A depot that nobody has read yet is left alone when it is old, and maintained when it is not."""
         world.publish(*log(versions=3))
-        assert maintained(world, embedded, only="depot", dry_run=True)["depot"].compacted_files == 3
+        assert maintained(world, embedded, only="depot", dry_run=True)["depot"].files_removed == 3
         age(world.depot)
-        assert "version 1 of" in maintained(world, embedded, only="depot")["depot"].left_alone
+        assert "version 1 of" in maintained(world, embedded, only="depot")["depot"].skip_reason
         world.runner(embedded).once()
         assert_whole(world)
 
@@ -301,12 +301,12 @@ class TestTables:
             write_deltalake(other, batched.arrived(), mode="append", configuration=tables.PROPERTIES)
         batched.depot = other
         before = disk(other)
-        assert "did not make it" in maintained(batched, embedded, only="depot")["depot"].left_alone
+        assert "did not make it" in maintained(batched, embedded, only="depot")["depot"].skip_reason
         assert disk(other) == before
         always = maintained(batched, embedded, only="depot", maintain={"depot": "always"})["depot"]
-        assert (always.compacted_files, always.compacted_into) == (3, 1)
+        assert (always.files_removed, always.files_added) == (3, 1)
         never = maintained(batched, embedded, only="depot", maintain={"depot": "never"})["depot"]
-        assert never.left_alone == "as [maintain] depot says"
+        assert never.skip_reason == "as [maintain] depot says"
 
     @pytest.mark.parametrize(
         ("properties", "named"),
@@ -330,7 +330,7 @@ class TestTables:
         table = DeltaTable(batched.depot)
         table.create_write_transaction([add], "append", table.schema())
         before = disk(batched.depot)
-        assert "INT96" in maintained(batched, embedded, only="depot")["depot"].left_alone
+        assert "INT96" in maintained(batched, embedded, only="depot")["depot"].skip_reason
         assert disk(batched.depot) == before
 
     def test_no_ledger(self, batched: World, embedded: EngineFactory) -> None:
@@ -361,7 +361,7 @@ class TestTables:
         assert disk(batched.depot, batched.ledger) == before
         done = maintained(batched, embedded, retention="30d")
         for table, one in would.items():
-            assert one == replace(done[table], compacted_into=None)
+            assert one == replace(done[table], files_added=None)
 
 
 class TestSpark:

@@ -12,9 +12,10 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[st
     """Settings from every source, with their origins."""
     file = tmp_path / "windrow.toml"
     file.write_text(
-        'retries = 2\nretention = "10d"\n[rules]\nmax_delay = "3s"\n[depot]\ntable = "d"\n[depot.columns]\nkey = "k"\n'
+        'max_retries = 2\nretention = "10d"\n'
+        '[rules]\nmax_delay = "3s"\n[depot]\ntable = "d"\n[depot.columns]\nkey = "k"\n'
     )
-    monkeypatch.setenv("WINDROW_RETRIES", "3")
+    monkeypatch.setenv("WINDROW_MAX_RETRIES", "3")
     monkeypatch.setenv("windrow_rules__window", "30s")
     monkeypatch.setenv("WINDROW_DEPOT_COLUMNS__TYPE", "t")
     monkeypatch.setenv("WINDROW_RUN", '{"trigger_interval": "5s"}')
@@ -25,7 +26,7 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[st
     ("name", "value", "origin"),
     [
         ("ledger", '"here"', "flag --ledger"),
-        ("retries", "3", "variable WINDROW_RETRIES"),
+        ("max_retries", "3", "variable WINDROW_MAX_RETRIES"),
         ("rules.window", '"30s"', "variable windrow_rules__window"),
         ("run.trigger_interval", '"5s"', "variable WINDROW_RUN"),
         ("depot_columns.type", '"t"', "variable WINDROW_DEPOT_COLUMNS__TYPE"),

@@ -21,7 +21,7 @@ class TestSources:
         monkeypatch.setenv("WINDROW_LEDGER", "environment")
         monkeypatch.setenv("WINDROW_DEPOT", "environment")
         settings = Settings.load(file, depot="flag")
-        assert (settings.depot, settings.ledger, settings.retries) == ("flag", "environment", 1)
+        assert (settings.depot, settings.ledger, settings.max_retries) == ("flag", "environment", 1)
         assert (settings.rules.window, settings.rules.max_delay) == (20_000_000, 5_000_000)
 
     def test_nested_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,7 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("content", "says"),
         [
-            ("retires = 3", "retries"),
+            ("max_retires = 3", "retries"),
             ("[rules]\nwindwo = '1s'", "rules.window"),
             ("[rules]\nwindow = '10 apples'", "not a duration"),
             ("[rules]\nwindow = -1", "no unit"),
@@ -91,7 +91,7 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("content", "line", "says"),
         [
-            ("# first\n\nretries = 'x'", 3, "retries = 'x'"),
+            ("# first\n\nretries = 'x'", 3, "max_retries = 'x'"),
             ("[rules]\n# why\nwindow = '10 apples'\n", 3, "rules.window"),
             ("[log]\nlevel = 'info'\n[format]\nquote = '''\n\n'''\nmax_read_bytes = 0", 7, "format.max_read_bytes"),
             ("[format]\nfields = { a = 1 }", 2, "format.fields.a"),
@@ -116,9 +116,9 @@ class TestMistakes:
     def test_no_line_of_others(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """An error about a flag or a variable names no line of the file, even if the file has that setting."""
         file = tmp_path / "windrow.toml"
-        file.write_text("retries = 3\n[rules]\nwindow = '1s'\n")
+        file.write_text("max_retries = 3\n[rules]\nwindow = '1s'\n")
         with pytest.raises(SettingsError) as caught:
-            Settings.load(file, retries=-1)
+            Settings.load(file, max_retries=-1)
         assert "line" not in str(caught.value)
         monkeypatch.setenv("WINDROW_RULES__WINDOW", "apples")
         with pytest.raises(SettingsError) as caught:
@@ -139,7 +139,7 @@ class TestMistakes:
         """An error that is found when the format is built names the line of its field or setting."""
         file = tmp_path / "windrow.toml"
         file.write_text("[format]\ndelimiter = ';'\n[format.fields]\na = 'string'\nb = 'x'\n")
-        settings = Settings.load(file).model_copy(update={"retries": 1})
+        settings = Settings.load(file).model_copy(update={"max_retries": 1})
         with pytest.raises(SettingsError) as caught, settings.locating_errors("format", named="fields"):
             raise SettingsError(message, "hint")
         told = message.removeprefix("[format] ")
@@ -151,9 +151,9 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("variable", "value"),
         [
-            ("WINDROW_RETRIES", "many"),
+            ("WINDROW_MAX_RETRIES", "many"),
             ("WINDROW_KAFKA__TOPICS", "[readings"),
-            ("WINDROW_STORAGE", "secret"),
+            ("WINDROW_STORAGE_OPTIONS", "secret"),
             ("WINDROW_RETENTION", "1s"),
             ("WINDROW_START_FROM", "noon"),
             ("WINDROW_RULES__WINDOW", "0s"),
@@ -185,11 +185,11 @@ class TestMistakes:
         monkeypatch.setenv("WINDROW_MQTT__BROKER", "x:y")
         monkeypatch.setenv("WINDROW_LEGDER", "x")
         with pytest.raises(SettingsError) as caught:
-            Settings.load(file, retries=-1)
+            Settings.load(file, max_retries=-1)
         first, *lines = str(caught.value).splitlines()
         assert first == "WINDROW-SETTINGS: 6 settings are wrong"
         told = ["variable WINDROW_LEGDER: unknown variable", f"{file}, line 1: unknown", f"{file}, line 3: run.trig",
-                f"{file}, line 5: producer.batch_rows", "variable WINDROW_MQTT__BROKER: ", "retries"]  # fmt: skip
+                f"{file}, line 5: producer.batch_rows", "variable WINDROW_MQTT__BROKER: ", "max_retries"]  # fmt: skip
         for one in told:
             assert len([line for line in lines if line.startswith(one)]) == 1, (one, lines)
 
@@ -244,7 +244,7 @@ class TestExample:
         place.
         """
         kafka = {"password": "secret", "properties": {"sasl.username": "windrow"}}
-        settings = Settings(storage={"AWS_REGION": "eu-central-1"}, kafka=kafka, mqtt={"password": "secret"})
+        settings = Settings(storage_options={"AWS_REGION": "eu-central-1"}, kafka=kafka, mqtt={"password": "secret"})
         assert settings_file(settings) == settings_file(Settings())
 
     def test_format_as_a_comment(self, tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_one_store_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings whose options for object stores differ from those of earlier ones are refused, not ignored."""
     monkeypatch.delenv("AWS_REGION", raising=False)
     monkeypatch.setattr(settings_module, "OPTIONS_SET", {})
-    first, other = (Settings(storage={"AWS_REGION": region}) for region in ("north", "south"))
+    first, other = (Settings(storage_options={"AWS_REGION": region}) for region in ("north", "south"))
     assert first.with_storage().with_storage() is first
     with pytest.raises(SettingsError, match="AWS_REGION differs"):
         other.with_storage()

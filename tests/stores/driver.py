@@ -46,7 +46,7 @@ class Orders:
         """Maintain both tables, and return how many files were removed."""
         tables = self._open(settings)
         done = maintain([tables.source], tables.ledger, now)
-        return sum(one.vacuumed_files for one in done)
+        return sum(one.files_deleted for one in done)
 
     def append(self, settings: Settings, now: int) -> int:
         """Append to the depot one row a commit for `now` milliseconds; return how many succeeded."""

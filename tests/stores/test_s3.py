@@ -90,7 +90,7 @@ class TestEmbedded:
             microbatch.append("copies", rows.select(["type"]))
 
         first, second = log(2)
-        settings = embedded.settings(bucket.depot, topology.location, retries=0)
+        settings = embedded.settings(bucket.depot, topology.location, max_retries=0)
         bucket.publish(first)
         with pytest.raises(RetriesExhaustedError, match="does not answer"):
             run_topology(topology, settings, clock=bucket.clock)
@@ -165,7 +165,7 @@ class TestBothEngines:
                 bucket.runner(embedded).once()
             else:
                 assert spark_driver.do(bucket, "run", **way) == 1
-        assert [row["commit_form"] for row in bucket.history()] == ["files", "merge", "files", "files"]
+        assert [row["commit_mode"] for row in bucket.history()] == ["files", "merge", "files", "files"]
         assert bucket.canonical() == bucket.expected()
         assert verify(bucket.depot, bucket.ledger).ok
 
@@ -266,7 +266,7 @@ class TestFaults:
     @pytest.mark.slow
     def test_on_spark(self, bucket, spark_driver):
         """An unknown bucket is told in the same words on Spark."""
-        found = spark_driver.do(bucket, "run", depot="s3a://nobucket/depot", retries=0)
+        found = spark_driver.do(bucket, "run", depot="s3a://nobucket/depot", max_retries=0)
         assert "there is no bucket or container nobucket" in found["message"]
 
 

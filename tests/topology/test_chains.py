@@ -258,7 +258,7 @@ def test_set_back(chain: Chain) -> None:
     commits = DeltaTable(chain.words.topology.location).history()
     (at,) = [commit["version"] for commit in commits if note_of(commit).get("kind") == "rollback"]
     assert f"version:{at + 1}" in stopped.value.hint
-    told = Harness(mirror(chain.frames), chain.mirror.directory, on_depot_delete="ignore", **chain.given)
+    told = Harness(mirror(chain.frames), chain.mirror.directory, on_depot_change="ignore", **chain.given)
     told.run()
     assert told.state("copy") == chain.words.state("counts")
     chain.words.run()
@@ -277,8 +277,8 @@ def test_left_alone(tmp_path: Path) -> None:
     chain.mirror.run()
     settings = Settings(engine="embedded", maintain={"depot": "always"})
     own, other = maintain_topology(chain.mirror.topology, settings, chain.words.clock.now())
-    assert own.left_alone is None
-    assert "as it is a ledger" in str(other.left_alone)
+    assert own.skip_reason is None
+    assert "as it is a ledger" in str(other.skip_reason)
 
 
 def test_refused(tmp_path: Path) -> None:

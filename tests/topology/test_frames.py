@@ -154,7 +154,7 @@ def test_hanging_job_on_spark(spark: Any, tmp_path: Path) -> None:
                 raise
         microbatch.state("seen").combine(microbatch.rows("events"), times="count")
 
-    harness = Harness(topology, tmp_path, engine="spark", session=spark, retries=3)
+    harness = Harness(topology, tmp_path, engine="spark", session=spark, max_retries=3)
     for timeout in ("10m", "15s"):
         harness.append([{"payload": "one"}])
         harness.set_option("phase_timeout", timeout)
@@ -363,7 +363,7 @@ def test_many_changes_overwrite_a_state(
         .to_pyarrow_table(filters=[("state", "=", "microbatch")])
         .sort_by("microbatch")
     )
-    assert rows["commit_form"].to_pylist() == ["merge"] * 3
+    assert rows["commit_mode"].to_pylist() == ["merge"] * 3
 
 
 SUMS = {
@@ -426,7 +426,7 @@ def test_a_bug_on_an_executor_is_not_retried(spark: Any, tmp_path: Path) -> None
         rows = microbatch.rows("numbers").mapInPandas(lambda parts: (1 + "a" for _ in parts), "name STRING, total LONG")
         microbatch.state("sums").put(rows)
 
-    harness = Harness(topology, tmp_path, engine="spark", session=spark, retries=3)
+    harness = Harness(topology, tmp_path, engine="spark", session=spark, max_retries=3)
     harness.create(pa.schema([("name", pa.string())]))
     harness.append([{"name": "a"}])
     with pytest.raises(TopologyError, match="failed on an executor: TypeError: unsupported"):

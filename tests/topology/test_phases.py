@@ -94,7 +94,7 @@ def test_hanging_phase(tmp_path: Path, phase: str, beside: bool) -> None:
     harness.run()  # also so that nothing has to be compiled in a phase
     harness.append([{"payload": "1"}] * 3)
     set_option(harness.runner(), "phase_timeout", "1s")
-    hanging, settings = Hanging(phase), Settings(engine="embedded", retries=1)
+    hanging, settings = Hanging(phase), Settings(engine="embedded", max_retries=1)
     sources, opened = tables_of(harness.topology, settings)
     ledger: Any = HangingLedger(opened, nowhere)
     probed: Any = {name: HangingSource(source, nowhere) for name, source in sources.items()}

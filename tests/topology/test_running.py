@@ -256,7 +256,7 @@ class TestOptions:
         harness = Harness(counter("a"), tmp_path)
         harness.append([message()])
         harness.set_option("phase_timeout", "1us")
-        with opened(harness.topology, Settings(engine="embedded", retries=0), WallClock()) as runner:
+        with opened(harness.topology, Settings(engine="embedded", max_retries=0), WallClock()) as runner:
             with pytest.raises(RetriesExhaustedError, match="Raise the option phase_timeout"):
                 runner.once()
             runner.pause()
@@ -281,7 +281,7 @@ class TestOptions:
                 time.sleep(0.01 if beside else 60)
             cut.append(microbatch.attempt)
 
-        harness = Harness(topology, tmp_path, retries=1)
+        harness = Harness(topology, tmp_path, max_retries=1)
         harness.append([message()])
         harness.set_option("phase_timeout", "500ms")
         if beside:
@@ -533,7 +533,7 @@ class TestHarness:
 
     def test_crash_is_not_retried(self, tmp_path: Path) -> None:
         """A driver that has crashed does not retry, whatever the settings say."""
-        harness = Harness(counter("a"), tmp_path, retries=2)
+        harness = Harness(counter("a"), tmp_path, max_retries=2)
         harness.append([message()])
         harness.crash_at(Point.BEFORE_COMMIT)
         with pytest.raises(Crashed):
@@ -618,7 +618,7 @@ def test_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("windrow.settings.settings.OPTIONS_SET", {})  # other tests of this process have storage too
     harness = Harness(counter("a"), tmp_path)
     harness.append([message()])
-    run_topology(harness.topology, Settings(engine="embedded", storage={"AWS_REGION": "eu-north-1"}))
+    run_topology(harness.topology, Settings(engine="embedded", storage_options={"AWS_REGION": "eu-north-1"}))
     assert os.environ["AWS_REGION"] == "eu-north-1"
 
 
@@ -682,7 +682,7 @@ def test_attempts_have_the_same_messages(tmp_path: Path) -> None:
             raise OSError("the other system does not answer")
         microbatch.state("last").put(pa.table({"number": [microbatch.id]}))
 
-    harness = Harness(topology, tmp_path, retries=5)
+    harness = Harness(topology, tmp_path, max_retries=5)
     harness.append([message()] * 2)
     harness.run()
     assert seen == [(1, 1, 2), (1, 2, 2), (1, 3, 2), (2, 1, 2)]
@@ -986,7 +986,7 @@ def test_maintained_while_it_runs(tmp_path: Path) -> None:
         ("depot", places["a"]),
         ("depot", places["b"]),
     }
-    assert [done.compacted_into for done in summary.maintained if done.table == "depot"] == [1, 1]
+    assert [done.files_added for done in summary.maintained if done.table == "depot"] == [1, 1]
 
 
 class TestAccepted:
@@ -1047,7 +1047,7 @@ def test_a_bug_is_not_retried(tmp_path: Path) -> None:
             raise OSError("for a while")
         "1" + microbatch.id  # type: ignore[operator]
 
-    harness = Harness(topology, tmp_path, retries=5)
+    harness = Harness(topology, tmp_path, max_retries=5)
     harness.append([message()])
     with pytest.raises(TopologyError, match=r"the function fail failed: TypeError: .* in line \d+ of .*test_running"):
         harness.run()

@@ -90,7 +90,7 @@ def test_own(harness: Harness) -> None:
     assert look(harness).states == {"counts": 2, "never": 0}
     fewer = counting().placed({"one": harness.topology.depots["one"]}, harness.topology.location)
     found = status_of(fewer, NOW)
-    assert ([depot.name for depot in found.depots], found.other_depots) == (["one"], ["two"])
+    assert ([depot.name for depot in found.depots], found.former_depots) == (["one"], ["two"])
 
 
 def test_changed_and_accepted(harness: Harness) -> None:

@@ -20,7 +20,7 @@ from windrow.topology.running import opened
 from windrow.topology.together import TopologyRun, run_together
 from windrow.topology.verify import verify_topology
 
-EMBEDDED = Settings(engine="embedded", retries=0, max_messages=2)
+EMBEDDED = Settings(engine="embedded", max_retries=0, max_messages=2)
 ROWS = pa.schema([("number", pa.int64())])
 
 

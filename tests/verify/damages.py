@@ -51,8 +51,8 @@ def misname(stream: tuple[str, str]) -> Damage:
     """Return what says of a batch of a stream that a conflict opened it, which a message did."""
     return setting(
         "closed",
-        lambda row: (row["source"], row["key"]) == stream and row["opened_by"] == "message",
-        opened_by="conflict",
+        lambda row: (row["source"], row["key"]) == stream and row["open_reason"] == "message",
+        open_reason="conflict",
     )
 
 
@@ -131,7 +131,7 @@ def _fits(refused: Row, batch: Row) -> bool:
 
 def reject(rows: Rows) -> Rows:
     """Take the middle message out of a batch, as if it had been too old."""
-    batch = first(rows, "closed", lambda row: row["message_count"] > 2 and row["opened_in"] == 1)
+    batch = first(rows, "closed", lambda row: row["message_count"] > 2 and row["opened_microbatch"] == 1)
     gone = batch["messages"].pop(1)
     mend(batch)
     count(rows, 1, -1)
@@ -145,7 +145,7 @@ def reject(rows: Rows) -> Rows:
             "id": "/".join(["rejected", version_of(gone), *names, "99"]),
             "processing_time": now,
             "missed_by_us": (now - 5 * SECOND - gone["event_time"]) // TICK,
-            "clock_lead_us": (now - gone["received_at"]) // TICK,
+            "floor_raise_us": (now - gone["received_at"]) // TICK,
         }
     )
     return [*rows, refused]
@@ -162,7 +162,7 @@ def swap_duplicate(rows: Rows) -> None:
                     inside[name], refused[name] = refused[name], inside[name]
                 kind, _, *rest = refused["id"].split("/")
                 refused["id"] = "/".join([kind, version_of(refused), *rest])
-                refused["clock_lead_us"] = (refused["processing_time"] - refused["received_at"]) // TICK
+                refused["floor_raise_us"] = (refused["processing_time"] - refused["received_at"]) // TICK
                 return
     raise LookupError("no such duplicate")
 
@@ -172,13 +172,13 @@ def misjudge(rows: Rows) -> None:
     refused = first(rows, "rejected", because("too_old"))
     refused["processing_time"] += TICK
     refused["missed_by_us"] += 1
-    refused["clock_lead_us"] += 1
+    refused["floor_raise_us"] += 1
 
 
 def excuse(rows: Rows) -> None:
     """Say of a message that was too old that it was ahead of the clock."""
     refused = first(rows, "rejected", because("too_old"))
-    refused |= {"reason": "clock_ahead", "missed_by_us": 1, "clock_lead_us": None, "processing_time": None}
+    refused |= {"reason": "clock_ahead", "missed_by_us": 1, "floor_raise_us": None, "processing_time": None}
 
 
 def shift_floor(kind: str) -> Damage:
@@ -209,11 +209,11 @@ def shift_cut(rows: Rows) -> None:
 
 def close_later(rows: Rows) -> None:
     """Say of a batch that a later microbatch closed it."""
-    batch = first(rows, "closed", lambda row: row["close_reason"] == "timeout" and row["closed_in"] < 4)
-    later = batch["closed_in"] + 1
-    for microbatch, more in ((batch["closed_in"], -1), (later, 1)):
+    batch = first(rows, "closed", lambda row: row["close_reason"] == "timeout" and row["closed_microbatch"] < 4)
+    later = batch["closed_microbatch"] + 1
+    for microbatch, more in ((batch["closed_microbatch"], -1), (later, 1)):
         first(rows, "microbatch", lambda row, at=microbatch: row["microbatch"] == at)["closed"] += more
-    batch["closed_in"] = later
+    batch["closed_microbatch"] = later
 
 
 def change_rules(rows: Rows) -> None:
@@ -238,10 +238,13 @@ DAMAGES: dict[str, tuple[Damage, set[str]]] = {
     "window shifted": (shift_window, {"windows by the rules", "messages by the rules"}),
     "window shortened": (shorten_window, {"windows by the rules"}),
     "opened by": (
-        setting("closed", lambda row: row["opened_by"] == "message", opened_by="conflict"),
+        setting("closed", lambda row: row["open_reason"] == "message", open_reason="conflict"),
         {"windows by the rules"},
     ),
-    "opened in": (setting("closed", lambda row: row["opened_in"] == 2, opened_in=1), {"windows by the rules"}),
+    "opened in": (
+        setting("closed", lambda row: row["opened_microbatch"] == 2, opened_microbatch=1),
+        {"windows by the rules"},
+    ),
     "closed in": (close_later, {"windows by the rules"}),
     "flushed at": (
         setting("closed", FLUSHED, closed_at=lambda row: row["closed_at"] + SECOND),

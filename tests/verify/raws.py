@@ -30,7 +30,7 @@ COMMA: dict[str, Any] = {
     "type": "csv",
     "fields": FIELDS,
     "header": False,
-    "max_held_bytes": 100,
+    "max_pending_bytes": 100,
     "max_record_bytes": 80,
 }
 SEMICOLON = COMMA | {"delimiter": ";"}

@@ -48,7 +48,7 @@ class TestClean:
         reasons = {row["reason"] for row in world.rows("rejected")}
         assert reasons == {"too_old", "too_far_ahead", "duplicate", "invalid", "clock_ahead"}
         batches = world.rows("closed", "open")
-        assert {row["opened_by"] for row in batches} == {"message", "conflict", "size"}
+        assert {row["open_reason"] for row in batches} == {"message", "conflict", "size"}
         assert {row["close_reason"] for row in batches} == {"timeout", "flush", None}
         assert {row["part"] for row in batches} == {0, 1}
 
@@ -125,7 +125,7 @@ class TestBounded:
         report = check(world)
         assert (report.ok, report.books[0].decided, report.books[0].derived_streams) == (True, 4, 1)
         assert report.findings[1].startswith("the decisions on 9 of 10 streams")
-        damage(world, setting("open", lambda row: row["key"] == "new", opened_by="size"))
+        damage(world, setting("open", lambda row: row["key"] == "new", open_reason="size"))
         assert found(check(world)) == {"windows by the rules"}
 
     def test_damaged_history(self, world: World) -> None:

@@ -64,7 +64,7 @@ def test_only_bytes_that_were_read_are_looked_at(tmp_path, clock):
     formats.
     """
     world, lines = RawWorld(tmp_path, clock), '"k\nk"'
-    kind = COMMA | {"max_held_bytes": 120, "max_record_bytes": 1000}
+    kind = COMMA | {"max_pending_bytes": 120, "max_record_bytes": 1000}
     whole = "".join(record(lines, "a", at * 1_000_000) for at in range(1, 9))
     world.publish([chunk("a", 1, whole[:5]), chunk("a", 3, whole[31:50]), chunk("b", 2, whole[14:] + whole)])
     world.run(kind)  # chunk 2 of a is awaited; chunk 1 of b is given up

@@ -108,12 +108,12 @@ def alter(world: World, state: str, change: Change) -> None:
 
 def joint(rows: list[Row], microbatch: int) -> Row:
     """Return a batch that was open after a microbatch and closed later."""
-    return next(row for row in rows if row["opened_in"] <= microbatch and row["message_count"] > 1)
+    return next(row for row in rows if row["opened_microbatch"] <= microbatch and row["message_count"] > 1)
 
 
 def new(rows: list[Row], microbatch: int) -> Row:
     """Return a batch that was opened after a microbatch."""
-    return next(row for row in rows if row["opened_in"] > microbatch and row["message_count"] > 1)
+    return next(row for row in rows if row["opened_microbatch"] > microbatch and row["message_count"] > 1)
 
 
 class TestClean:
@@ -220,7 +220,7 @@ def change_payload(batch: Row) -> None:
 
 def misname(batch: Row) -> None:
     """Say of a batch that something else opened it."""
-    batch["opened_by"] = "size"
+    batch["open_reason"] = "size"
 
 
 @pytest.mark.ci
@@ -357,7 +357,7 @@ def change_rules(world: World) -> None:
 def change_old_batch(world: World) -> None:
     """Change a batch that was closed before the record."""
     old = next(row for row in world.rows("closed", version=1))
-    DeltaTable(world.ledger).update(updates={"opened_by": "'size'"}, predicate=f"id = '{old['id']}'")
+    DeltaTable(world.ledger).update(updates={"open_reason": "'size'"}, predicate=f"id = '{old['id']}'")
 
 
 def drop_old_rejection(world: World) -> None:

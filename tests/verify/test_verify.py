@@ -302,7 +302,7 @@ class TestBatches:
             world,
             "closed",
             lambda row: row["messages"][1].update(type=row["messages"][0]["type"]),
-            lambda row: row["message_count"] > 1 and row["closed_in"] < 5,
+            lambda row: row["message_count"] > 1 and row["closed_microbatch"] < 5,
         )
         assert "type_once_in_window" in failing(report)
 
@@ -388,8 +388,8 @@ class TestFinals:
         update(
             world,
             "closed",
-            lambda row: row.update(closed_in=row["opened_in"]),
-            lambda row: row["closed_in"] > row["opened_in"],
+            lambda row: row.update(closed_microbatch=row["opened_microbatch"]),
+            lambda row: row["closed_microbatch"] > row["opened_microbatch"],
         )
         report = verify(world.depot, world.ledger, [before, before + 1])
         assert "final rows (closed)" in found(report)

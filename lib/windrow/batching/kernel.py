@@ -63,7 +63,7 @@ class Windows(NamedTuple):
     last: Ints  # the position of its last message
     weight: Ints
     weighed: Flags
-    opened_by: Ints
+    open_reason: Ints
     closed_at: Ints
     changed: Flags
     at: Numbers
@@ -71,10 +71,10 @@ class Windows(NamedTuple):
     @classmethod
     def room(cls, windows: int, positions: int) -> Windows:
         """Allocate arrays for this many windows and positions."""
-        start, end, first, last, weight, opened_by, closed_at = np.empty((7, windows), np.int64)
+        start, end, first, last, weight, open_reason, closed_at = np.empty((7, windows), np.int64)
         weighed, changed = np.empty((2, windows), np.bool_)
         at = np.full(positions, NONE, np.int32)
-        return cls(start, end, first, last, weight, weighed, opened_by, closed_at, changed, at)
+        return cls(start, end, first, last, weight, weighed, open_reason, closed_at, changed, at)
 
 
 class Sets(NamedTuple):
@@ -273,7 +273,7 @@ def _open(windows, sets, limits, b, now, t, p, left, right, cut):  # type: ignor
         end = min(end, windows.start[right])
     windows.start[b], windows.end[b] = start, end
     windows.first[b], windows.last[b], windows.weight[b], windows.weighed[b] = p, p, 0, True
-    windows.opened_by[b], windows.closed_at[b] = BY_MESSAGE, NEVER
+    windows.open_reason[b], windows.closed_at[b] = BY_MESSAGE, NEVER
     windows.at[p] = b
     insert(sets.windows, sets.levels, p)
 
@@ -382,7 +382,7 @@ def _halve(windows, sets, limits, b, half, split_at, start, cause, high):  # typ
     windows.first[half], windows.last[half] = split_at, windows.last[b]
     windows.last[b] = predecessor(sets.occupied, sets.levels, split_at - 1)
     windows.weight[half], windows.weighed[half], windows.weighed[b] = windows.weight[b], False, False
-    windows.opened_by[half], windows.closed_at[half], windows.changed[half] = cause, NEVER, True
+    windows.open_reason[half], windows.closed_at[half], windows.changed[half] = cause, NEVER, True
     windows.at[split_at] = half
     insert(sets.windows, sets.levels, split_at)
 

@@ -40,7 +40,7 @@ class Batches(NamedTuple):
     stream: Ints
     start: Ints
     end: Ints
-    opened_by: Ints
+    open_reason: Ints
     closed_at: Ints
     changed: Flags
     flushed: Flags
@@ -156,7 +156,7 @@ def decided(
     weighed = 0 < rules.max_batch_bytes < columns.byte_count.sum()
     windows.start[: batches.num_rows] = microseconds(batches["window_start"])
     windows.end[: batches.num_rows] = microseconds(batches["window_end"])
-    windows.opened_by[: batches.num_rows] = pc.index_in(whole(batches["opened_by"]), OPENED_BY).to_numpy()
+    windows.open_reason[: batches.num_rows] = pc.index_in(whole(batches["open_reason"]), OPENED_BY).to_numpy()
     limits = kernel.Limits(
         rules.window,
         rules.max_delay,
@@ -186,7 +186,7 @@ def decided(
         stream=first + stream[window],
         start=windows.start[window],
         end=windows.end[window],
-        opened_by=windows.opened_by[window],
+        open_reason=windows.open_reason[window],
         closed_at=windows.closed_at[window],
         changed=windows.changed[window],
         flushed=flushed[window],
@@ -298,7 +298,7 @@ def _batches(decision: Decision, messages: pa.ChunkedArray, microbatch: int | No
     rows, batches = decision.rows, decision.batches
     source, key = (of_stream.take(pa.array(batches.stream)) for of_stream in (rows.source, rows.key))
     still_open, known = batches.closed_at == kernel.NEVER, batches.known_as != kernel.NONE
-    recorded = rows.batches["opened_in"].take(pa.array(batches.known_as, mask=~known))
+    recorded = rows.batches["opened_microbatch"].take(pa.array(batches.known_as, mask=~known))
     values: dict[str, object] = {
         "id": tables.identifier(tables.BATCH_ID, source, key, pa.array(batches.start), pa.array(batches.part)),
         "source": source,
@@ -308,7 +308,7 @@ def _batches(decision: Decision, messages: pa.ChunkedArray, microbatch: int | No
         "window_end": times(batches.end),
         "timeout_at": times(batches.end + decision.rules.max_delay),
         "state": _named(STATES, still_open),
-        "opened_by": _named(OPENED_BY, batches.opened_by),
+        "open_reason": _named(OPENED_BY, batches.open_reason),
         "closed_at": times(batches.closed_at, ~still_open),
         "close_reason": _named(CLOSED_BY, batches.flushed, ~still_open),
         "message_count": batches.messages,
@@ -317,8 +317,10 @@ def _batches(decision: Decision, messages: pa.ChunkedArray, microbatch: int | No
         "first_event_time": times(batches.first_event_time),
         "last_event_time": times(batches.last_event_time),
         "messages": messages,
-        "opened_in": pc.if_else(pa.array(known), recorded, microbatch),
-        "closed_in": pa.array(np.full(still_open.size, microbatch or 0), mask=still_open | (microbatch is None)),
+        "opened_microbatch": pc.if_else(pa.array(known), recorded, microbatch),
+        "closed_microbatch": pa.array(
+            np.full(still_open.size, microbatch or 0), mask=still_open | (microbatch is None)
+        ),
     }
     schema = pa.schema(tables.batch_fields(plain_type(rows.content.schema.field("payload").type)))
     return tables.rows(schema, values, still_open.size)

@@ -161,7 +161,7 @@ def _stalling(result: dict[str, Any]) -> str:
 def _stall(result: dict[str, Any]) -> str:
     """Say what happens to the host whose messages came latest, and what would keep them."""
     allowed = result["needed_delay"]["max_delay_us"] // SECOND
-    enough = -(-result["needed_delay"]["needed_us"] // SECOND)
+    enough = -(-result["needed_delay"]["required_max_delay_us"] // SECOND)
     late = result["rejected"]["too_old"]
     return (
         f"{_stalling(result)} stalls: it falls silent, then sends everything it measured meanwhile at once, up to "

@@ -64,17 +64,17 @@ def _print(done: list[Maintained], dry_run: bool) -> None:
 
 def _describe(table: Maintained, dry_run: bool) -> str:
     """Return in words what was done to a table, or would be."""
-    if table.left_alone is not None:
-        return f"left alone, {table.left_alone}"
+    if table.skip_reason is not None:
+        return f"left alone, {table.skip_reason}"
     would = "would be " if dry_run else ""
     parts = []
     if table.retention_changed:
         parts.append(f"retention {would}set to {table.retention}")
     if table.folded_versions:
         parts.append(f"{count(table.folded_versions, 'version')} that did not count {would}dropped")
-    if table.compacted_files:
-        into = "" if table.compacted_into is None else f" into {table.compacted_into:,}"
-        parts.append(f"{count(table.compacted_files, 'small file')} {would}compacted{into}")
-    if table.vacuumed_files:
-        parts.append(f"{count(table.vacuumed_files, 'old file')} {would}removed")
+    if table.files_removed:
+        into = "" if table.files_added is None else f" into {table.files_added:,}"
+        parts.append(f"{count(table.files_removed, 'small file')} {would}compacted{into}")
+    if table.files_deleted:
+        parts.append(f"{count(table.files_deleted, 'old file')} {would}removed")
     return ", ".join(parts) or "nothing to do"

@@ -37,7 +37,7 @@ MaintenanceInterval = Annotated[
 
 
 @command(
-    "config depot ledger views checkpoints engine log_format log_level",
+    "config depot ledger views_schema checkpoint_location engine log_format log_level",
     example="windrow run --interval 10s   or   windrow run words:topology",
 )
 def run(

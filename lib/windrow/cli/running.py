@@ -184,9 +184,9 @@ def _nothing(summary: Summary, nothing: str) -> str:
 
 def _maintained(summary: Summary) -> str:
     """Say in a sentence what a run that went on did to the files of the tables, nothing when it did nothing."""
-    compacted = sum(done.compacted_files or 0 for done in summary.maintained)
-    into = sum(done.compacted_into or 0 for done in summary.maintained)
-    removed = sum(done.vacuumed_files for done in summary.maintained)
+    compacted = sum(done.files_removed or 0 for done in summary.maintained)
+    into = sum(done.files_added or 0 for done in summary.maintained)
+    removed = sum(done.files_deleted for done in summary.maintained)
     if not compacted + removed:
         return ""
     return f" {count(compacted, 'small file')} compacted into {into:,}, {removed:,} old ones removed."

@@ -35,9 +35,10 @@ IfExists = Annotated[
     bool, typer.Option("--if-exists", help="Without a table, say so and end with status 0 instead of 3.")
 ]
 Engine = Annotated[str | None, typer.Option("--engine", help="spark, embedded (no JVM) or auto.")]
-Views = Annotated[str | None, typer.Option("--views", help="Schema of the views over a catalog ledger.")]
+Views = Annotated[str | None, typer.Option("--views-schema", help="Schema of the views over a catalog ledger.")]
 Checkpoints = Annotated[
-    str | None, typer.Option("--checkpoints", help="Directory for Spark's checkpoints, where the platform wants one.")
+    str | None,
+    typer.Option("--checkpoint-location", help="Directory for Spark's checkpoints, where the platform wants one."),
 ]
 LogFormat = Annotated[
     str | None, typer.Option("--log-format", help="auto (pretty on a terminal, else JSON lines), pretty or json.")
@@ -56,8 +57,8 @@ SHARED: dict[str, Any] = {
     "config": Config,
     "depot": Depot,
     "ledger": Ledger,
-    "views": Views,
-    "checkpoints": Checkpoints,
+    "views_schema": Views,
+    "checkpoint_location": Checkpoints,
     "engine": Engine,
     "log_format": LogFormat,
     "log_level": LogLevel,
@@ -147,7 +148,7 @@ class Call:
         """Return the topology `module:name`. Raises SettingsError for flags that name tables: it names its own."""
         from windrow.topology.importing import import_topology
 
-        flags = [f"--{name}" for name in ("depot", "ledger", "views") if name in self.flags]
+        flags = [f"--{name.replace('_', '-')}" for name in ("depot", "ledger", "views_schema") if name in self.flags]
         if flags:
             raise SettingsError(
                 f"{flags[0]} does not apply to a topology", "A topology names its own depots and table of states."

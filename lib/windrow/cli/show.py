@@ -175,7 +175,7 @@ def _print_arrival(number: int, arrival: Arrival) -> None:
         say(f"   in depot version {arrival.depot_version}{by}")
     if arrival.batch is not None:
         batch = arrival.batch
-        ended = f"closed at {batch['closed_at']} ({batch['close_reason']}) by microbatch {batch['closed_in']}"
+        ended = f"closed at {batch['closed_at']} ({batch['close_reason']}) by microbatch {batch['closed_microbatch']}"
         say(f"   in {batch['id']}, {batch['window_start']} to {batch['window_end']}", markup=False)
         say(f"   {ended if batch['state'] == 'closed' else 'the batch is still open'}")
         return
@@ -201,7 +201,7 @@ def _find_rows(chosen: Settings, id_: str | None, state: str, asked: dict[str, A
 def _print_batch(row: dict[str, Any], whole: bool) -> None:
     ended = f"closed at {row['closed_at']} ({row['close_reason']})" if row["state"] == "closed" else "open"
     say(f"[bold]{row['id']}[/bold]  {row['window_start']} to {row['window_end']}")
-    say(f"  {ended}; opened by {row['opened_by']}; {count(row['message_count'], 'message')}, {row['bytes']:,} bytes")
+    say(f"  {ended}; opened by {row['open_reason']}; {count(row['message_count'], 'message')}, {row['bytes']:,} bytes")
     if "closing" in row:
         say(f"  open because {row['closing']['why']}; closes {row['closing']['when']}")
     shown = row["messages"] if whole else row["messages"][:5]
@@ -224,8 +224,8 @@ def _print_rejected(row: dict[str, Any], whole: bool) -> None:
         return
     event_time, type_, received_at = (row[name] or "NULL" for name in ("event_time", "type", "received_at"))
     say(f"    {event_time}  {type_}  received at {received_at}  {_payload(row)}", markup=False)
-    if row["clock_lead_us"]:
-        raised = row["clock_lead_us"] / 1_000_000
+    if row["floor_raise_us"]:
+        raised = row["floor_raise_us"] / 1_000_000
         say(f"    its source's clock stood {raised:.3f} s after its arrival already")
 
 

@@ -239,7 +239,12 @@ def _of_topology(status: TopologyStatus) -> Own:
         lines.append(f"waits   for {one.topology}, which feeds {one.depot}: {stands}, since {one.since}")
     gone = "was read before and is no longer one of the topology; its place is kept"
     return Own(
-        f"topology {status.topology}", True, lines, [], [f"depot {name} {gone}" for name in status.other_depots], states
+        f"topology {status.topology}",
+        True,
+        lines,
+        [],
+        [f"depot {name} {gone}" for name in status.former_depots],
+        states,
     )
 
 
@@ -320,7 +325,7 @@ def _open(status: BatcherStatus) -> str:
         return "no batch"
     oldest = status.open.oldest
     holds = f"{count(status.open.batches, 'batch')} with {count(status.open.messages, 'message')}"
-    stands = f"which stands at {oldest.floor}" if oldest.missing_seconds else "which has passed it"
+    stands = f"which stands at {oldest.floor}" if oldest.remaining_seconds else "which has passed it"
     return f"{holds}; the oldest, {oldest.id}, closes at {oldest.timeout_at} by the clock of its source, {stands}"
 
 
@@ -354,8 +359,8 @@ def _figure(value: object) -> str:
 
 def _needed(needed: NeededDelay, most: int | None) -> Iterator[str]:
     """Say which max_delay would have kept what was too old, and how many messages of wrong clocks are not counted."""
-    if needed.needed_us is not None:
-        allowed, enough = _off(needed.max_delay_us), _off(needed.needed_us)
+    if needed.required_max_delay_us is not None:
+        allowed, enough = _off(needed.max_delay_us), _off(needed.required_max_delay_us)
         sources = _needed_by_source(needed, most)
         yield f"max_delay is {allowed}; {enough} would have kept every message that was too old ({sources})"
     if needed.left_out:

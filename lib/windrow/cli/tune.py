@@ -175,7 +175,7 @@ def _delay_cells(row: dict[str, Any]) -> list[str]:
 
 def _window_cells(row: dict[str, Any]) -> list[str]:
     mean = row["batch_messages_mean"]
-    whole = [row[f"whole_percent_{name}"] for name in ("message", "midpoint", "keep", "aligned")]
+    whole = [row[f"intact_rounds_percent_{name}"] for name in ("message", "midpoint", "keep", "aligned")]
     return [
         row["window"] + "*" * bool(row["warning"]),
         f"{row['batches']:,}",

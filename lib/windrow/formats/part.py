@@ -39,7 +39,7 @@ class FormatPart(Part):
     )
     max_record_bytes: Count = Field(1_048_576, description="a longer record is rejected")
     max_decoded_bytes: Count = Field(1_073_741_824, description="a frame that decodes to more is rejected")
-    max_held_bytes: ByteSize = Field(
+    max_pending_bytes: ByteSize = Field(
         67_108_864, description="of a source, while it waits for chunks; then they are lost"
     )
     max_read_bytes: Count = Field(268_435_456, description="bytes of chunks per microbatch, in whole depot versions")

@@ -38,7 +38,7 @@ class DryRunLedger(Ledger):
                 "Use a classic session, or --engine embedded.",
             )
         super().__init__(ledger.engine, ledger.settings)
-        self._ledger, self.commit_form = ledger, ledger.commit_form
+        self._ledger, self.commit_mode = ledger, ledger.commit_mode
         self._live: pa.Table | None = None
 
     @property

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 class FilesLedger(Ledger):
     """A ledger that delta-rs reads and writes."""
 
-    commit_form = "files"
+    commit_mode = "files"
     _opened: LedgerFiles | None = None
     _cache: FileCache | None = None
 

@@ -32,7 +32,7 @@ class Ledger(Protocol):
     settings: Settings
     place: str
     _views: Views | None
-    commit_form: str  # how `commit` commits, as the history records it
+    commit_mode: str  # how `commit` commits, as the history records it
 
     def __init__(self, engine: Engine, settings: Settings, views: Views | None = None) -> None:
         """Open nothing yet. Raises EngineUnavailableError for a location that the engine cannot reach.

@@ -35,7 +35,7 @@ class SparkLedger(Ledger):
     """A ledger that Spark reads, and commits to by a MERGE that only inserts."""
 
     engine: SparkEngine
-    commit_form = "merge"
+    commit_mode = "merge"
     _known: tuple[tuple[int, str | None], Live] | None = None  # live rows, and the commit that left them
 
     def __getstate__(self) -> dict[str, Any]:
@@ -55,8 +55,9 @@ class SparkLedger(Ledger):
     def create_views(self) -> list[str]:
         """Create or update the views over a catalog ledger; return the names.
 
-        They are created in the schema of the setting `views`, by default that of the ledger; a path has none. A view of
-        the same text is left alone. Raises IncompatibleTableError if another table or view has one of the names.
+        They are created in the schema of the setting `views_schema`, by default that of the ledger; a path has none. A
+        view of the same text is left alone. Raises IncompatibleTableError if another table or view has one of the
+        names.
         """
         if not is_catalog_name(self.place):
             return []
@@ -99,7 +100,7 @@ class SparkLedger(Ledger):
                 )
 
     def _views_of(self, views_of: Views) -> dict[str, str]:
-        home = parts(self.settings.views) if self.settings.views else parts(self.place)[:-1]
+        home = parts(self.settings.views_schema) if self.settings.views_schema else parts(self.place)[:-1]
         return {quoted(*home, name): select for name, select in views_of(reference(self.place)).items()}
 
     @property

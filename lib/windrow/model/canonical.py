@@ -25,12 +25,12 @@ import pyarrow.compute as pc
 from windrow.columnar.arrow import texts
 
 BATCH = (
-    "id", "state", "source", "key", "part", "window_start", "window_end", "timeout_at", "opened_by", "closed_at",
+    "id", "state", "source", "key", "part", "window_start", "window_end", "timeout_at", "open_reason", "closed_at",
     "close_reason", "message_count", "bytes", "oversize", "first_event_time", "last_event_time",
 )  # fmt: skip
 MESSAGE = ("type", "event_time", "received_at", "sequence", "payload")
 REJECTED = (
-    "id", "state", "reason", "detail", "missed_by_us", "clock_lead_us", "source", "key", "type", "event_time",
+    "id", "state", "reason", "detail", "missed_by_us", "floor_raise_us", "source", "key", "type", "event_time",
     "received_at", "sequence", "payload", "processing_time",
 )  # fmt: skip
 

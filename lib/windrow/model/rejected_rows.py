@@ -28,7 +28,7 @@ def rejected(messages: pa.Table, version: Ints, refused: list[pa.Table], microba
     values |= {name: rows[name] for name in ("reason", "detail", "missed_by_us", "processing_time")}
     values |= {
         "id": _ids(content, version[row], _ordinals(messages, version, row)),
-        "clock_lead_us": pc.subtract(processing_time, stamp),
+        "floor_raise_us": pc.subtract(processing_time, stamp),
         "microbatch": microbatch,
     }
     schema = pa.schema(tables.rejected_fields(content.schema.field("payload").type))

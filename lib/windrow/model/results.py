@@ -36,7 +36,7 @@ class Committed:
     closed: int
     open_batches: int | None
     processed_on: str
-    commit_form: str
+    commit_mode: str
     prime_ms: float
     plan_ms: float
     process_ms: float
@@ -75,8 +75,8 @@ class Maintained:
     """What maintenance did to one table, or would do in a dry run; None if unknown.
 
     `retention` is the retention of the table now, None if it was left alone or only tidied; `retention_changed` tells
-    whether it was different. `folded_versions` versions of live rows did not count and were dropped, `compacted_files`
-    files were merged into `compacted_into`, `vacuumed_files` were deleted. `left_alone` says why the table was not
+    whether it was different. `folded_versions` versions of live rows did not count and were dropped, `files_removed`
+    files were merged into `files_added`, `files_deleted` were deleted. `skip_reason` says why the table was not
     maintained.
     """
 
@@ -84,8 +84,8 @@ class Maintained:
     location: str
     retention: str | None = None
     retention_changed: bool = False
-    compacted_files: int | None = 0
-    compacted_into: int | None = 0
-    vacuumed_files: int = 0
-    left_alone: str | None = None
+    files_removed: int | None = 0
+    files_added: int | None = 0
+    files_deleted: int = 0
+    skip_reason: str | None = None
     folded_versions: int = 0

@@ -75,10 +75,10 @@ def batch_fields(payload: pa.DataType) -> list[tuple[str, pa.DataType]]:
     return [
         ("id", pa.string()), ("source", pa.string()), ("key", pa.string()), ("part", pa.int32()),
         ("window_start", TIME), ("window_end", TIME), ("timeout_at", TIME), ("state", pa.string()),
-        ("opened_by", pa.string()), ("closed_at", TIME), ("close_reason", pa.string()),
+        ("open_reason", pa.string()), ("closed_at", TIME), ("close_reason", pa.string()),
         ("message_count", pa.int64()), ("bytes", pa.int64()), ("oversize", pa.bool_()),
         ("first_event_time", TIME), ("last_event_time", TIME), ("messages", pa.list_(message_type(payload))),
-        ("opened_in", pa.int64()), ("closed_in", pa.int64()),
+        ("opened_microbatch", pa.int64()), ("closed_microbatch", pa.int64()),
     ]  # fmt: skip
 
 
@@ -86,7 +86,7 @@ def rejected_fields(payload: pa.DataType) -> list[tuple[str, pa.DataType]]:
     """Return the columns of rejected messages."""
     return [
         ("id", pa.string()), ("reason", pa.string()), ("detail", pa.string()),
-        ("missed_by_us", pa.int64()), ("clock_lead_us", pa.int64()),
+        ("missed_by_us", pa.int64()), ("floor_raise_us", pa.int64()),
         *((field.name, field.type) for field in message_columns.schema(payload)),
         ("processing_time", TIME), ("microbatch", pa.int64()),
     ]  # fmt: skip
@@ -107,7 +107,7 @@ HISTORY = [
     ("messages_read", pa.int64()), ("accepted", pa.int64()), ("rejected", pa.int64()), ("opened", pa.int64()),
     ("closed", pa.int64()), ("depot_version", pa.int64()), ("clocks", CLOCKS), ("rules", pa.string()),
     ("columns", pa.string()),
-    ("engine", pa.string()), ("processed_on", pa.string()), ("commit_form", pa.string()), ("started_at", TIME),
+    ("engine", pa.string()), ("processed_on", pa.string()), ("commit_mode", pa.string()), ("started_at", TIME),
     ("prime_ms", pa.float64()), ("plan_ms", pa.float64()), ("process_ms", pa.float64()),
 ]  # fmt: skip
 
@@ -144,7 +144,7 @@ TOPOLOGY_FIELDS = [
     ("event", pa.string()), ("due", TIME),
     ("option", pa.string()), ("option_value", pa.string()),
     ("events_fired", pa.list_(pa.string())), ("options_used", pa.string()),
-    ("planned_id", pa.int64()), ("planned_at", TIME), ("due_until", TIME), ("appended", APPENDED),
+    ("planned_microbatch", pa.int64()), ("planned_at", TIME), ("due_until", TIME), ("appended", APPENDED),
     ("state_token", pa.string()), ("migrated", pa.list_(pa.string())), ("overtook", pa.list_(pa.string())),
 ]  # fmt: skip
 

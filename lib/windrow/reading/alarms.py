@@ -56,7 +56,7 @@ OF_BATCHER = {
     "oldest_open": Figure(
         "time",
         "how long ago the window that is open longest began, by its source's clock",
-        lambda now: round(now.open.oldest_seconds * SECOND),
+        lambda now: round(now.open.oldest_age_seconds * SECOND),
     ),
     "kafka_lag": Figure(
         "count",

@@ -34,7 +34,7 @@ class SourceClock:
 class OldestBatch:
     """The open batch whose window began first.
 
-    It closes when the `floor` of its source reaches the `timeout_at`, for which `missing_seconds` are missing.
+    It closes when the `floor` of its source reaches the `timeout_at`, for which `remaining_seconds` are missing.
     """
 
     id: str
@@ -43,21 +43,21 @@ class OldestBatch:
     window_start: str
     timeout_at: str
     floor: str
-    missing_seconds: float
+    remaining_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class OpenBatches:
     """How many batches are open, and how many messages they hold.
 
-    `oldest_seconds` is the time since the start of the oldest open window, by the idle clock of its source: in a
+    `oldest_age_seconds` is the time since the start of the oldest open window, by the idle clock of its source: in a
     backfill of last year's messages it is seconds, not a year.
     """
 
     batches: int
     messages: int
     oldest: OldestBatch | None
-    oldest_seconds: float
+    oldest_age_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +81,13 @@ class Rejections:
 class NeededDelay:
     """The `max_delay` in force, and those that would have kept every message rejected as too old.
 
-    In microseconds; `needed_us` is None and `by_source` empty when no message was too old. All of it counts what was
-    read since rules and mapping last changed, without `left_out` messages of wrong clocks: of sources of which nearly
-    all were rejected, or a month old.
+    In microseconds; `required_max_delay_us` is None and `by_source` empty when no message was too old. All of it counts
+    what was read since rules and mapping last changed, without `left_out` messages of wrong clocks: of sources of which
+    nearly all were rejected, or a month old.
     """
 
     max_delay_us: int
-    needed_us: int | None
+    required_max_delay_us: int | None
     by_source: dict[str, int]
     left_out: int = 0
 
@@ -186,7 +186,7 @@ def _open(book: Ledger, max_delay: int, now: int) -> OpenBatches:
     """Return the open batches; timeouts follow the rules in force, even if a row was written under others."""
     oldest = _oldest(book, max_delay)
     seconds = 0.0 if oldest is None else _open_for(book, now) / SECOND
-    return OpenBatches(**one_row(book, "open", BATCHES), oldest=oldest, oldest_seconds=seconds)
+    return OpenBatches(**one_row(book, "open", BATCHES), oldest=oldest, oldest_age_seconds=seconds)
 
 
 def _oldest(book: Ledger, max_delay: int) -> OldestBatch | None:
@@ -197,7 +197,7 @@ def _oldest(book: Ledger, max_delay: int) -> OldestBatch | None:
     [row] = records(first)
     clock = book.rows("progress", "floor", equal({"source": row["source"]}))
     [[due], [floor]] = (times.cast(pa.int64()).to_pylist() for times in (first["timeout_at"], clock["floor"]))
-    return OldestBatch(**row, floor=time_text(floor), missing_seconds=max(0, due - floor) / SECOND)
+    return OldestBatch(**row, floor=time_text(floor), remaining_seconds=max(0, due - floor) / SECOND)
 
 
 def _open_for(book: Ledger, now: int) -> int:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Final = Literal["closed", "rejected"]
 
 # The column that says in which microbatch a final row was written.
-WRITTEN_IN: dict[Final, str] = {"closed": "closed_in", "rejected": "microbatch"}
+WRITTEN_IN: dict[Final, str] = {"closed": "closed_microbatch", "rejected": "microbatch"}
 POSITION = re.compile(r"(?P<number>\d{1,18})(?:@(?P<mark>[0-9a-f]+)(?:/(?P<rows>[1-9]\d{0,17}))?)?")
 MARK_LETTERS = 12
 BY_HAND = "Somebody deleted or added rows by hand. RESTORE the ledger to the version before that."
@@ -133,7 +133,7 @@ def read_closed(
     book = open_ledger(ledger)
     wanted = span(book, "closed", since, batches_at_once)
     schema = pa.schema(tables.batch_fields(book.payload))
-    rows = book.rows("closed", ", ".join(schema.names), wanted.where, "ORDER BY closed_in, id").cast(schema)
+    rows = book.rows("closed", ", ".join(schema.names), wanted.where, "ORDER BY closed_microbatch, id").cast(schema)
     wanted.require_whole(rows.num_rows)
     if pivot:
         from windrow.reading.pivot import Pivot
@@ -245,7 +245,7 @@ def stream_closed(spark: SparkSession, ledger: str, since: int | None = None) ->
     # The state is in both conditions: the first prunes files, the second must not raise for an open row.
     kept = F.when(~is_closed, F.lit(False)).when(arrives, F.lit(True)).otherwise(taken_back)
     closed = changes.where(is_closed).where(kept).select(*tables.BATCH)
-    return closed if since is None else closed.where(F.col("closed_in") > since)
+    return closed if since is None else closed.where(F.col("closed_microbatch") > since)
 
 
 def _changes(spark: SparkSession, ledger: str) -> DataFrame:

@@ -159,6 +159,6 @@ def _closing(timeout: int, clock: dict[str, int], idle_timeout: int | None) -> d
         "why": why,
         "when": when + idle,
         "floor": time_text(clock["floor"]),
-        "missing_seconds": missing / 1_000_000,
+        "remaining_seconds": missing / 1_000_000,
         "idle_tick_at": None if idle_at is None else time_text(idle_at),
     }

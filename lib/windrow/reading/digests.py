@@ -46,8 +46,8 @@ class Part:
 
     def batches(self, ledger: Ledger) -> Iterator[pa.Table]:
         """Yield the batches with their messages and the `microbatch` that closed them; see `Ledger.pieces`."""
-        columns = ", ".join([*canonical.BATCH, "closed_in AS microbatch", "messages"])
-        return ledger.pieces(BATCHES, columns, self.condition("closed_in"))
+        columns = ", ".join([*canonical.BATCH, "closed_microbatch AS microbatch", "messages"])
+        return ledger.pieces(BATCHES, columns, self.condition("closed_microbatch"))
 
     def rejections(self, ledger: Ledger) -> Iterator[pa.Table]:
         """Yield the rejections with their `microbatch`."""

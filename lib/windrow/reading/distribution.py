@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from windrow.errors import NotFoundError
 from windrow.reading.tables import equal, open_ledger, recorded_rules, within
 
-SIZES = ("source", "state", "opened_by", "close_reason", "message_count", "bytes")
+SIZES = ("source", "state", "open_reason", "close_reason", "message_count", "bytes")
 DELAY = pa.schema([("name", pa.string()), ("outcome", pa.string()), ("delay_ms", pa.int64()), ("messages", pa.int64())])
 WAIT = pa.schema([("wait_ms", pa.int64()), ("messages", pa.int64())])
 # Messages that lack one of both times are not counted. Division cuts off, so what is over is subtracted first.

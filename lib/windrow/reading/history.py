@@ -14,7 +14,7 @@ from windrow.reading.tables import Ledger, open_ledger, within
 
 HISTORY = """
 SELECT h.microbatch, attempt, kind, messages_read AS messages, accepted, rejected, opened, closed, depot_version,
-    coalesce(len(versions), 0) AS depot_versions, engine, processed_on, commit_form, started_at,
+    coalesce(len(versions), 0) AS depot_versions, engine, processed_on, commit_mode, started_at,
     prime_ms, plan_ms, process_ms,{of_topology}
     (epoch_us(started_at) - newest) / 1000 AS newest_ms,
     (epoch_us(started_at) - oldest) / 1000 AS oldest_ms
@@ -29,7 +29,7 @@ LEFT JOIN (
 WHERE {bounded}
 ORDER BY h.microbatch{in_order}
 """
-OF_TOPOLOGY = " rules, depot, planned_id, planned_at, events_fired, options_used, appended,"
+OF_TOPOLOGY = " rules, depot, planned_microbatch, planned_at, events_fired, options_used, appended,"
 LATER = ("migrated", "overtook")
 MAX_COMMITS = 2_000  # each is a file of the log to open
 

@@ -25,7 +25,7 @@ HINTS = {
     "format_columns": "each record must have as many columns as [format] fields or the header names",
     "format_conflict": "each chunk needs its own number; a source that starts over needs another name",
     "format_encoding": "text must be UTF-8; a field of type binary takes any bytes",
-    "format_gap": "chunks that come late need a larger [format] max_held_bytes",
+    "format_gap": "chunks that come late need a larger [format] max_pending_bytes",
     "format_invalid": "every chunk needs raw_source, sequence from 1 on, bytes and received_at",
     "format_oversize": "a larger [format] max_record_bytes accepts it, unless a quote or delimiter is missing",
     "format_repeated": "nothing is lost: the first one was read",

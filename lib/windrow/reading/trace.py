@@ -33,7 +33,7 @@ from windrow.reading.values import records
 Outcome = Literal["open", "closed", "rejected", "waiting", "skipped", "lost"]
 Row = dict[str, Any]
 
-BATCH = ("id", "state", "window_start", "window_end", "closed_at", "close_reason", "closed_in")
+BATCH = ("id", "state", "window_start", "window_end", "closed_at", "close_reason", "closed_microbatch")
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,8 +39,8 @@ SINCE = """(SELECT greatest(max(present.microbatch) - {recent}, coalesce(max(pas
     WHERE past.state = 'microbatch' AND past.kind = 'data')"""
 SPLITS = """
 SELECT split, batches FROM (
-    SELECT count(*) FILTER (WHERE opened_by = 'conflict') AS split, count(*) AS batches
-    FROM {batch} WHERE state = 'closed' AND opened_in > {since}
+    SELECT count(*) FILTER (WHERE open_reason = 'conflict') AS split, count(*) AS batches
+    FROM {batch} WHERE state = 'closed' AND opened_microbatch > {since}
 ) AS counted CROSS JOIN (SELECT rules FROM {batch} WHERE state = 'progress' AND id = 'progress') AS present
 WHERE batches >= {min_count} AND split > {split_share} * batches
     AND rules NOT LIKE '%"keep"%' AND rules NOT LIKE '%"midpoint"%'
@@ -51,9 +51,10 @@ SELECT slivers, batches FROM (
     SELECT count(*) FILTER (WHERE 4 * own.message_count < usual.count) AS slivers, count(*) AS batches
     FROM {batch} AS own JOIN (
         SELECT coalesce(source, '') AS source, coalesce(key, '') AS key, median(message_count) AS count
-        FROM {batch} WHERE state = 'closed' AND opened_in > {since} GROUP BY coalesce(source, ''), coalesce(key, '')
+        FROM {batch} WHERE state = 'closed' AND opened_microbatch > {since} GROUP BY coalesce(source, ''), coalesce(key,
+        '')
     ) AS usual ON coalesce(own.source, '') = usual.source AND coalesce(own.key, '') = usual.key
-    WHERE own.state = 'closed' AND own.opened_in > {since}
+    WHERE own.state = 'closed' AND own.opened_microbatch > {since}
 ) AS counted CROSS JOIN (SELECT rules FROM {batch} WHERE state = 'progress' AND id = 'progress') AS present
 WHERE batches >= {min_count} AND slivers > {sliver_share} * batches AND rules NOT LIKE '%"aligned"%'
 """
@@ -62,7 +63,7 @@ SHARED = """
 SELECT source, late, raised, read FROM (
     SELECT coalesce(source, '') AS source, min(key) <> max(key) AS several,
         count(*) FILTER (WHERE reason = 'too_old') AS late,
-        count(*) FILTER (WHERE reason = 'too_old' AND clock_lead_us > 0) AS raised,
+        count(*) FILTER (WHERE reason = 'too_old' AND floor_raise_us > 0) AS raised,
         {messages} AS read
     FROM {batch} WHERE state IN ('closed', 'rejected', 'progress') AND (state = 'progress' OR {read_since})
     GROUP BY coalesce(source, '')
@@ -76,7 +77,7 @@ SELECT source, rejected, read FROM (
         GROUP BY coalesce(source, '')
         UNION ALL
         SELECT coalesce(source, ''), 0, coalesce(sum(message_count), 0) + coalesce(sum(open_messages), 0) FROM {batch}
-        WHERE state IN ('closed', 'progress') AND (state = 'progress' OR opened_in > {since})
+        WHERE state IN ('closed', 'progress') AND (state = 'progress' OR opened_microbatch > {since})
         GROUP BY coalesce(source, '')
     ) AS counted GROUP BY source
 ) AS summed WHERE rejected >= {min_count} AND rejected > {rejected_share} * read
@@ -105,12 +106,13 @@ GROUP BY coalesce(source, '')
 # The age of a message when it was processed, which the rule compares with max_delay.
 AGE = "epoch_us(processing_time) - epoch_us(event_time)"
 # By the state, because a file of one state has no statistics of the columns of another.
-READ_SINCE = "(state = 'closed' AND opened_in > {since} OR state = 'rejected' AND microbatch > {since})"
+READ_SINCE = "(state = 'closed' AND opened_microbatch > {since} OR state = 'rejected' AND microbatch > {since})"
 # Of closed batches, of open ones (by source, beside its clock), and rejected.
 MESSAGES = """coalesce(sum(message_count), 0) + coalesce(sum(open_messages), 0)
             + count(*) FILTER (WHERE state = 'rejected')"""
 OF_RECENT = (
-    "id", "state", "source", "key", "opened_by", "opened_in", "message_count", "reason", "clock_lead_us", "event_time",
+    "id", "state", "source", "key", "open_reason", "opened_microbatch", "message_count", "reason", "floor_raise_us",
+    "event_time",
     "processing_time", "microbatch", "open_messages", "rules",
 )  # fmt: skip
 COLUMNS = "ORDER BY microbatch DESC LIMIT 1"

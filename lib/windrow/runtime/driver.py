@@ -65,7 +65,7 @@ class Driver:
         """Open the ledger, or create it where `start_from` begins. Raises the errors of `open_ledger`."""
         self.ledger, self.algorithm, self.clock, self.report = ledger, algorithm, clock, report
         self.summary = Summary(ledger.engine_name)
-        self.retry = Retry(ledger.settings.retries, clock, retrying)
+        self.retry = Retry(ledger.settings.max_retries, clock, retrying)
         self._primed: Microbatch | None = None  # by `begin_round`, and not used yet
         # Token and table version of the ledger: at the last prime, and where it last refused a commit.
         self._primed_at: tuple[str, int] | None = None
@@ -175,7 +175,7 @@ class Driver:
         self._primed = None
         timeout = self.options.phase_timeout if limit else None
         microbatch = self._microbatch(timeout)
-        takes_all = self.ledger.commit_form == "merge"  # its small folds cannot choose files
+        takes_all = self.ledger.commit_mode == "merge"  # its small folds cannot choose files
         fold = microbatch.primed.fence.due_fold(self.settings.fold_commits, self.settings.fold_rows, takes_all)
         if fold is not None and not microbatch.primed.paused:
             self._fold(microbatch.primed, fold)

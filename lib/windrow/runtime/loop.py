@@ -303,10 +303,10 @@ class Runner(Control):
 
 
 def _refuse_restored(pending: Sequence[Found], slices: Mapping[str | None, Read]) -> None:
-    """Raise DepotChangedError if a slice has a RESTORE, unless `on_depot_delete` is `ignore`."""
+    """Raise DepotChangedError if a slice has a RESTORE, unless `on_depot_change` is `ignore`."""
     for cursor, arrivals in pending:
         read = slices.get(cursor.name)
-        if read is not None and cursor.source.settings.on_depot_delete == "error":
+        if read is not None and cursor.source.settings.on_depot_change == "error":
             refuse_restored(arrivals.listed, read.arrived.expected)
 
 

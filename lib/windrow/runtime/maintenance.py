@@ -90,9 +90,9 @@ def tidy(ledger: Ledger, progress: Progress = lambda table, step: None) -> Maint
     table = _Table("ledger", ledger.maintenance(), ledger.settings, False, partial(progress, "ledger"))
     why = table.maintenance.obstacle()
     if why is not None:
-        return Maintained(table.role, table.location, left_alone=why)
+        return Maintained(table.role, table.location, skip_reason=why)
     removed, added = table.compact(tables.FINAL, SMALL)
-    return Maintained(table.role, table.location, compacted_files=removed, compacted_into=added)
+    return Maintained(table.role, table.location, files_removed=removed, files_added=added)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def _maintained_ledger(ledger: Ledger, table: _Table, asked: bool) -> Maintained
     progress_row(ledger.live().rows)  # raises for a table that is not a ledger
     why = table.maintenance.obstacle() or table.other_retention(asked)
     if why is not None:
-        return Maintained(table.role, table.location, left_alone=why)
+        return Maintained(table.role, table.location, skip_reason=why)
     table.progress("dropping versions that do not count")
     folded = fold(ledger, table.dry_run)
     return replace(table.maintained(tables.FINAL), folded_versions=folded)
@@ -161,7 +161,7 @@ def _maintained_depot(source: Source, ledger: Ledger, table: _Table, now: int, a
     why = _not_ours(source, table) or table.maintenance.obstacle() or _still_needed(source, ledger, table, now)
     why = why or table.other_retention(asked)
     if why is not None:
-        return Maintained(table.role, table.location, left_alone=why)
+        return Maintained(table.role, table.location, skip_reason=why)
     return table.maintained((None,))
 
 

@@ -276,7 +276,7 @@ class Microbatch:
             closed=counts.closed,
             open_batches=self.primed.open.total[0] + counts.opened - counts.closed,
             processed_on=processed.processed_on,
-            commit_form=self._ledger.commit_form,
+            commit_mode=self._ledger.commit_mode,
             **self._phases,
         )
 
@@ -304,7 +304,7 @@ class Microbatch:
             "rules": processed.rules or self._rules(plan),
             "engine": self._ledger.engine_name,
             "token": token,
-            "planned_id": plan.id,
+            "planned_microbatch": plan.id,
             "planned_at": times(np.array([plan.now])),
             "started_at": times(np.array([self.started_at])),
         }

@@ -144,8 +144,8 @@ class Settings(BaseSettings):
         "", description="type of payloads, such as DOUBLE; empty: BINARY stays BINARY, all else becomes text"
     )
     ledger: str = Field("data/ledger", min_length=1, description="Delta table of batches, rejections and history")
-    views: str = Field("", description="schema of the views over a catalog ledger; empty: the ledger's own")
-    checkpoints: str = Field("", description="directory for Spark's disposable checkpoints; empty: Spark's own")
+    views_schema: str = Field("", description="schema of the views over a catalog ledger; empty: the ledger's own")
+    checkpoint_location: str = Field("", description="directory for Spark's disposable checkpoints; empty: Spark's own")
     engine: Literal["auto", "spark", "embedded"] = Field(
         "auto", description="auto: spark where a session is given or pyspark and Java are there, else embedded"
     )
@@ -163,7 +163,7 @@ class Settings(BaseSettings):
     )
     idle_timeout: OrNever = Field("10s", description="how long a silent source keeps overdue batches open, or never")  # type: ignore[assignment]
     max_clock_skew: Duration = Field("5m", description="a stamp this far ahead of the wall clock is rejected")  # type: ignore[assignment]
-    on_depot_delete: Literal["error", "ignore"] = Field("error", description="when the depot loses or changes rows")
+    on_depot_change: Literal["error", "ignore"] = Field("error", description="when the depot loses or changes rows")
     retention: str = Field("90d", description="how far back replay and verify reach")
     durable: bool = Field(True, description="a commit counts only when a local disk keeps it through a power cut")
     single_writer: bool = Field(
@@ -176,8 +176,8 @@ class Settings(BaseSettings):
     fold_rows: Count = Field(
         10_000, description="fewer such versions than this are never too many, more are if most versions do not count"
     )
-    retries: int = Field(5, ge=0, description="how often a failing microbatch is tried again")
-    storage: dict[str, SecretStr] = Field(
+    max_retries: int = Field(5, ge=0, description="how often a failing microbatch is tried again")
+    storage_options: dict[str, SecretStr] = Field(
         default_factory=dict, description="for object stores: what the environment lacks, e.g. AWS_REGION"
     )
     table_properties: dict[str, str] = Field(
@@ -226,7 +226,7 @@ class Settings(BaseSettings):
     def _contradictions(self) -> Iterator[UsageError]:
         checks: Mapping[tuple[str, ...], Callable[[], object]] = {
             ("rules",): self.rules.build,
-            ("storage",): lambda: _require_storage(self.storage),
+            ("storage_options",): lambda: _require_storage(self.storage_options),
             (): lambda: _require_places(self.depot, self.ledger),
             ("retention",): lambda: _require_retention(self.retention),
             ("start_from",): lambda: Start.parse(self.start_from),
@@ -270,16 +270,16 @@ class Settings(BaseSettings):
         return kind(**flags).with_storage()
 
     def with_storage(self) -> Self:
-        """Put `storage` into the environment of this process, from which delta-rs takes it; what is there stays.
+        """Put `storage_options` into the environment of this process, for delta-rs; what is there stays.
 
         Raises SettingsError if other settings have put another value there.
         """
-        for name, secret in self.storage.items():
+        for name, secret in self.storage_options.items():
             variable, value = name.upper(), secret.get_secret_value()
             # guard: one-store-a-process
             if OPTIONS_SET.get(variable, value) != value:
                 raise SettingsError(
-                    f"[storage] {variable} differs from that of other settings in this process",
+                    f"[storage_options] {variable} differs from that of other settings in this process",
                     "A process has one set of options for object stores: use a process for each.",
                 )
             if variable not in os.environ:
@@ -319,7 +319,7 @@ def _require_storage(storage: Mapping[str, SecretStr]) -> None:
     for name in storage:
         if not re.fullmatch(r"(AWS|AZURE|GOOGLE)_[A-Z0-9_]+", name.upper()):
             raise SettingsError(
-                f"[storage] {name}: not an option of an object store",
+                f"[storage_options] {name}: not an option of an object store",
                 "Options are named like variables: AWS_REGION, AZURE_STORAGE_ACCOUNT_NAME, GOOGLE_SERVICE_ACCOUNT.",
             )
 
@@ -408,7 +408,7 @@ def _settings_error(first: ErrorDetails, among: Iterable[str] | None) -> Setting
         message = first["msg"].removeprefix("Value error, ")
         place = first["loc"] or ("",)
         # The message must not show a secret, nor an address with one.
-        secret = {"storage", "properties"} & set(place) or place[-1] in {"password", "mqtt", "kafka"}
+        secret = {"storage_options", "properties"} & set(place) or place[-1] in {"password", "mqtt", "kafka"}
         secret = secret or (place[-1] == "broker" and "@" in str(first["input"]))
         value = "" if secret or isinstance(first["input"], Mapping) else f" = {first['input']!r}"
         text = f"{name}{value}: {message}" if name else message

@@ -38,9 +38,9 @@ EXAMPLES = {
 # key = "split_part(topic, '/', 2)"
 # type = "topic"
 """,
-    "storage": """\
+    "storage_options": """\
 # Object stores: options that the environment lacks; see docs/howto/storage.md.
-# [storage]
+# [storage_options]
 # AWS_ENDPOINT_URL = "https://s3.example.com"
 # AWS_REGION = "eu-central-1"
 """,

@@ -107,14 +107,14 @@ class Conversion:
             return frame
         return frame.selectExpr(*self.mapping.spark_select(self.payload), CHANGE, VERSION)
 
-    def new_rows(self, feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str) -> pa.Table:
+    def new_rows(self, feed: pa.Table, inserted: pa.ChunkedArray, on_depot_change: str) -> pa.Table:
         """Return the new rows of a change feed: messages, chunks of a raw depot, or unchanged rows.
 
-        Raises DepotChangedError for deletions and updates, unless `on_depot_delete` is `ignore`.
+        Raises DepotChangedError for deletions and updates, unless `on_depot_change` is `ignore`.
         """
         if self.verbatim:
-            return rows_of(feed, inserted, on_depot_delete, self.state)
-        if on_depot_delete == "error":
+            return rows_of(feed, inserted, on_depot_change, self.state)
+        if on_depot_change == "error":
             refuse_changes(feed.filter(pc.invert(inserted)))
         kept = where(feed, inserted)
         if self.format is None:

@@ -1,7 +1,7 @@
 """A depot may only grow: refuse versions that deleted, rewrote or restored rows.
 
 A version that lost rows stops the run. Somebody then decides: skip that one version and read none of its rows, or
-set `on_depot_delete = "ignore"`, which reads what such versions add.
+set `on_depot_change = "ignore"`, which reads what such versions add.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from windrow.model.commits import VERSION, ListedVersions
 
 GO_ON = (
     "The version was not read. To skip it and read none of its rows: `windrow run --skip-version {version}` "
-    '(of a topology, --skip-version DEPOT:{version}); if a job deletes rows, on_depot_delete = "ignore" reads '
+    '(of a topology, --skip-version DEPOT:{version}); if a job deletes rows, on_depot_change = "ignore" reads '
     "what such versions add."
 )
 
-READ_IT = 'Set on_depot_delete = "ignore" to read what it changed like any other change, if it is no RESTORE. '
+READ_IT = 'Set on_depot_change = "ignore" to read what it changed like any other change, if it is no RESTORE. '
 
 
 def refuse_changes(changes: pa.Table) -> None:

@@ -65,18 +65,18 @@ def has_states(columns: pa.Schema) -> bool:
     return set(columns.names) >= LEDGER_COLUMNS and tables.is_of_topology(columns.names)
 
 
-def rows_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str, state: StateChanges | None) -> pa.Table:
+def rows_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_change: str, state: StateChanges | None) -> pa.Table:
     """Return the new rows of a change feed, each with its depot `version`: of a ledger, closed batches or a `state`.
 
     If the table has a column `version`, the depot version keeps the feed's column name instead. Raises
     DepotChangedError for deletions and updates in other tables, and for a ledger that was set back, unless
-    `on_depot_delete` is `ignore`; for a table of states after a RESTORE in any case. Raises DepotUnreadableError for
+    `on_depot_change` is `ignore`; for a table of states after a RESTORE in any case. Raises DepotUnreadableError for
     text that is not UTF-8.
     """
     ledger = state is not None or is_ledger(feed.schema)
     if ledger:
-        refuse_set_back(_set_back(feed, inserted, state is not None, on_depot_delete), on_depot_delete == "error")
-    elif on_depot_delete == "error":
+        refuse_set_back(_set_back(feed, inserted, state is not None, on_depot_change), on_depot_change == "error")
+    elif on_depot_change == "error":
         refuse_changes(feed.filter(pc.invert(inserted)))
     rows = _of_depot(feed, inserted, ledger) if state is None else _changes(where(feed, inserted), state)
     # guard: rows-are-text
@@ -119,14 +119,14 @@ def _of_any_version(rows: pa.Table, state: StateChanges, field: pa.Field) -> pa.
     return matching
 
 
-def _set_back(feed: pa.Table, inserted: pa.ChunkedArray, of_state: bool, on_depot_delete: str) -> pa.Table:
+def _set_back(feed: pa.Table, inserted: pa.ChunkedArray, of_state: bool, on_depot_change: str) -> pa.Table:
     """Return the microbatches that a ledger lost by a RESTORE, and its rollbacks.
 
     With `ignore` both are read, but nothing records what a RESTORE changed in a state.
     """
     microbatches = pc.equal(feed["state"], text("microbatch"))
     back = pc.invert(inserted)
-    if on_depot_delete == "error":
+    if on_depot_change == "error":
         back = pc.or_kleene(back, pc.equal(feed["kind"], text("rollback")))
     elif not of_state:
         return feed.slice(0, 0)

@@ -128,7 +128,7 @@ class EmbeddedArrivals(Arrivals):
 
     def _new_rows(self, feed: pa.Table) -> pa.Table:
         inserted = pc.equal(feed[CHANGE], text("insert"))
-        return self.conversion.new_rows(self._mapped(feed), inserted, self.settings.on_depot_delete)
+        return self.conversion.new_rows(self._mapped(feed), inserted, self.settings.on_depot_change)
 
     def _require_listed(self) -> None:
         """Raise DepotChangedError if another table has replaced the depot since its log was listed."""

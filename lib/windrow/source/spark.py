@@ -126,9 +126,9 @@ class SparkSource(Source):
         stream = reader.table(reference(self.place)) if is_catalog_name(self.place) else reader.load(self.place)
         stream = with_files(stream) if self._by_files else stream
         writer = stream.writeStream.foreachBatch(take).trigger(availableNow=True)
-        if self.settings.checkpoints:
+        if self.settings.checkpoint_location:
             # guard: fresh-checkpoint
-            writer = writer.option("checkpointLocation", f"{self.settings.checkpoints}/{uuid4().hex}")
+            writer = writer.option("checkpointLocation", f"{self.settings.checkpoint_location}/{uuid4().hex}")
         try:
             writer.start().awaitTermination()
         except StreamingQueryException as error:

@@ -73,7 +73,7 @@ class SparkArrivals(Arrivals):
         else:
             last, changed, replaced = pc.max(feed[VERSION]).as_py(), False, not persist and has_replacement(feed)
         new = {version: count for version, count in counts.items() if count != 0 and version <= (last or 0)}
-        rows = None if feed is None else conversion.new_rows(feed, feed[CHANGE], settings.on_depot_delete)
+        rows = None if feed is None else conversion.new_rows(feed, feed[CHANGE], settings.on_depot_change)
         return cls(
             listed, new, byte_count, settings, conversion, last, frame, rows, parsed, bool(replaced), bool(changed)
         )
@@ -90,10 +90,10 @@ class SparkArrivals(Arrivals):
         read = sum(self.byte_count.get(version, 0) for version in counts)
         if not self.conversion.needs_executors(rows, read, self.settings.max_driver_messages):
             feed = _collected(part)
-            new = self.conversion.new_rows(feed, feed[CHANGE], self.settings.on_depot_delete)
+            new = self.conversion.new_rows(feed, feed[CHANGE], self.settings.on_depot_change)
             missing = unknown and not new.num_rows
             return None if missing else slice_of(self.conversion, ArrowRows(new), counts, to_messages)
-        if self.settings.on_depot_delete == "error" or self.conversion.state is not None:
+        if self.settings.on_depot_change == "error" or self.conversion.state is not None:
             self._refuse(part)
         new_rows = _new_rows(part, self.conversion, rows)
         if self.conversion.verbatim and unknown and new_rows.content.isEmpty():
@@ -112,9 +112,9 @@ class SparkArrivals(Arrivals):
         """Raise DepotChangedError for deletions and updates; of a ledger, if it was set back."""
         if self.conversion.of_ledger:
             lost = F.col(CHANGE) != "insert"
-            lost = lost | (F.col("kind") == "rollback") if self.settings.on_depot_delete == "error" else lost
+            lost = lost | (F.col("kind") == "rollback") if self.settings.on_depot_change == "error" else lost
             back = part.where(F.col("state") == "microbatch").where(lost)
-            refuse_set_back(plain(back.select(VERSION).limit(1).toArrow()), self.settings.on_depot_delete == "error")
+            refuse_set_back(plain(back.select(VERSION).limit(1).toArrow()), self.settings.on_depot_change == "error")
             return
         # guard: executors-depot-unchanged
         if self.has_changes:

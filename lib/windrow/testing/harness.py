@@ -58,7 +58,7 @@ class Harness:
 
     The locations in the topology are not used, except that a topology finds the states of another one by the last part.
     `engine` is `embedded` or, with a `session`, `spark`; `settings` are those of `windrow.toml`. Failed microbatches
-    are not retried unless `retries` is set, and after a crash never.
+    are not retried unless `max_retries` is set, and after a crash never.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Harness:
         """Prepare the topology; nothing runs yet. The `clock` stands at the present time unless one is given."""
         self.directory, self.clock = Path(directory), clock or ManualClock(time.time_ns() // 1_000)
         self.topology = self._placed(topology)
-        self._settings = Settings(**({"engine": engine, "retries": 0} | settings))
+        self._settings = Settings(**({"engine": engine, "max_retries": 0} | settings))
         self._session = session
         self._crash: Point | None = None
         self._runner: Runner | None = None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Keys = Iterable[Mapping[str, Any]]
 HISTORY = [
-    "microbatch", "kind", "depot", "depot_version", "versions", "planned_id", "planned_at", "options_used",
+    "microbatch", "kind", "depot", "depot_version", "versions", "planned_microbatch", "planned_at", "options_used",
     "events_fired", "due_until", "rules", "appended", "migrated", "overtook",
 ]  # fmt: skip
 OF_VERSION = ["id", "revision", DELETED]

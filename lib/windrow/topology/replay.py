@@ -249,7 +249,7 @@ def _recorded(rows: list[Row]) -> list[SavedPlan]:
         last_versions = {} if row["depot"] is None else {row["depot"]: read}
         now = microseconds_of(row["planned_at"])
         until = None if row["due_until"] is None else microseconds_of(row["due_until"])
-        known = kept.get(row["microbatch"], SavedPlan(row["planned_id"], now, {}, []))
+        known = kept.get(row["microbatch"], SavedPlan(row["planned_microbatch"], now, {}, []))
         fired = [*(known.events or ()), *(row["events_fired"] or ())]
         skips = row["kind"] == "skip"
         kept[row["microbatch"]] = replace(

@@ -36,7 +36,7 @@ class WaitStatus:
 class TopologyStatus(Status):
     """The status of a topology: the rows of each state, when events and timers are due, and the options that are set.
 
-    In step, `waits` says for which topologies it waits. `other_depots` were read before and are none of the topology
+    In step, `waits` says for which topologies it waits. `former_depots` were read before and are none of the topology
     now.
     """
 
@@ -45,7 +45,7 @@ class TopologyStatus(Status):
     events: dict[str, str]
     options: dict[str, str]
     waits: list[WaitStatus]
-    other_depots: list[str]
+    former_depots: list[str]
 
 
 def status_of(topology: Topology, now: int, settings: Settings | None = None) -> TopologyStatus:
@@ -67,7 +67,7 @@ def status_of(topology: Topology, now: int, settings: Settings | None = None) ->
         events={name: due[name] for name in (*topology.events, *topology.states) if name in due},
         options={row["option"]: row["option_value"] for row in options},
         waits=_waits(topology, common["depots"], now, settings or Settings.load()) if topology.in_step else [],
-        other_depots=[name for name in others if name not in topology.depots],
+        former_depots=[name for name in others if name not in topology.depots],
     )
 
 

@@ -189,7 +189,10 @@ def _check_output(
     """Compare the appends in the log of an output with those that the history has."""
     own = [(note["output"], note["number"], rows) for note, rows in notes if _is_append(note, by)]
     recorded = {
-        row["planned_id"]: part["rows"] for row in history for part in row["appended"] or () if part["output"] == name
+        row["planned_microbatch"]: part["rows"]
+        for row in history
+        for part in row["appended"] or ()
+        if part["output"] == name
     }
     there: dict[int, list[int | None]] = {}
     for _, number, rows in own:

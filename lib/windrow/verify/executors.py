@@ -52,7 +52,8 @@ ANSWERS = pa.schema([("answer", pa.binary())])
 # The rows of a ledger in the columns that questions name, with times as numbers.
 ALL = """
 WITH all_batches AS (
-    SELECT state, source, key, opened_in, closed_in, close_reason, coalesce(array_size(messages), 0) AS message_rows,
+    SELECT state, source, key, opened_microbatch, closed_microbatch, close_reason, coalesce(array_size(messages), 0) AS
+    message_rows,
         unix_micros(last_event_time) AS last_event_time, unix_micros(timeout_at) AS timeout_at
     FROM {batch} WHERE state IN ('open', 'closed')
 ), all_rejected AS (

@@ -23,10 +23,10 @@ from windrow.verify.columns import MESSAGE, as_messages, exploded, version_in_id
 from windrow.verify.parts import PartedRows
 
 BATCH = (
-    "id, state, source, key, part, window_start, window_end, timeout_at, opened_by, closed_at, close_reason, "
-    "message_count, bytes, oversize, first_event_time, last_event_time, opened_in, closed_in, revision"
+    "id, state, source, key, part, window_start, window_end, timeout_at, open_reason, closed_at, close_reason, "
+    "message_count, bytes, oversize, first_event_time, last_event_time, opened_microbatch, closed_microbatch, revision"
 )
-REJECTED = "id, reason, detail, missed_by_us, clock_lead_us, processing_time, microbatch, " + ", ".join(MESSAGE)
+REJECTED = "id, reason, detail, missed_by_us, floor_raise_us, processing_time, microbatch, " + ", ".join(MESSAGE)
 PROGRESS = ", ".join(["id", *Progress.__dataclass_fields__, "token", "commit_fingerprint"])
 SOURCES = "id, source, clock, floor, cut, open_batches, open_messages, open_bytes, next_window_end"
 HISTORY = (

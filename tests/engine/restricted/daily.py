@@ -54,7 +54,11 @@ def schema(spark: Any) -> Iterator[str]:
 @pytest.fixture
 def settings(schema: str, tmp_path: Path) -> Settings:
     """Depot and ledger by name; checkpoints of streams elsewhere."""
-    values = {"depot": f"{schema}.depot", "ledger": f"{schema}.ledger", "checkpoints": str(tmp_path / "checkpoints")}
+    values = {
+        "depot": f"{schema}.depot",
+        "ledger": f"{schema}.ledger",
+        "checkpoint_location": str(tmp_path / "checkpoints"),
+    }
     return Settings(engine="spark", idle_timeout="never", **values)
 
 
@@ -62,7 +66,7 @@ def settings(schema: str, tmp_path: Path) -> Settings:
 def command(settings: Settings, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
     """Run a command as a job does, with flags and a file, and return the JSON that it prints."""
     config = tmp_path / "windrow.toml"
-    values = {name: getattr(settings, name) for name in ("engine", "depot", "ledger", "checkpoints")}
+    values = {name: getattr(settings, name) for name in ("engine", "depot", "ledger", "checkpoint_location")}
     lines = [*(f"{name} = {json.dumps(value)}" for name, value in values.items()), 'idle_timeout = "never"']
     config.write_text("\n".join(lines))
 

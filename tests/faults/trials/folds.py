@@ -151,7 +151,7 @@ def disk_full(trial: Trial) -> None:
             raise
 
     struck = with_probe(nowhere, lambda ledger, _: Struck(ledger, act))
-    trial.world.runner(trial.factory, struck, retries=0, **trial.settings | SOON).once()
+    trial.world.runner(trial.factory, struck, max_retries=0, **trial.settings | SOON).once()
     before, ledger = folds(trial), trial.world.tables(trial.factory).ledger
     ledger.fold(ledger.live(), trial.random.choice(["small", "large"]))
     if wrong or folds(trial) != before + 1:

@@ -122,7 +122,7 @@ def disk_full(trial: Trial) -> None:
     limit = trial.random.choice([0, trial.random.randint(1, 20_000)])
     filling = with_full_disk(trial.random.choice(BEFORE), limit)
     try:
-        trial.world.runner(trial.factory, filling, retries=0, **trial.settings).once()
+        trial.world.runner(trial.factory, filling, max_retries=0, **trial.settings).once()
     except RetriesExhaustedError:
         trial.struck = True
 
@@ -137,7 +137,7 @@ def read_only(trial: Trial) -> None:
         trial.half()
         written = [place for place in places(trial.world.ledger) if any(path.is_file() for path in place.iterdir())]
         with rights(READ_ONLY, trial.random.choice(written)), without_root():
-            trial.run(retries=0)
+            trial.run(max_retries=0)
     except RetriesExhaustedError:
         trial.struck = True
     finally:
@@ -216,9 +216,9 @@ def checkpoint_lost(trial: Trial) -> None:
     """Delete Spark's checkpoints between runs and during them."""
     place = trial.folder / "checkpoints"
     trial.publish(trial.random.randint(1, 2))
-    trial.run(checkpoints=str(place))
+    trial.run(checkpoint_location=str(place))
     shutil.rmtree(place)
     trial.publish()
     lose = trial.strike(lambda: shutil.rmtree(place))
     with suppress(RetriesExhaustedError):
-        trial.run(once(trial.random.choice(list(Point)), lose), checkpoints=str(place), retries=1)
+        trial.run(once(trial.random.choice(list(Point)), lose), checkpoint_location=str(place), max_retries=1)

@@ -120,7 +120,7 @@ def test_kept_compressed() -> None:
     ("limits", "detail"),
     [
         ({"max_decoded_bytes": 2_999}, "chunk 1: the gzip frame decodes to more than 2999 bytes"),
-        ({"max_held_bytes": 30}, "chunk 1: a gzip frame in several chunks has more than max_held_bytes, 30"),
+        ({"max_pending_bytes": 30}, "chunk 1: a gzip frame in several chunks has more than max_pending_bytes, 30"),
     ],
 )
 def test_limits(limits: dict[str, int], detail: str) -> None:
@@ -131,7 +131,7 @@ def test_limits(limits: dict[str, int], detail: str) -> None:
         ledger = RawLedger(csv("gzip", **limits))
         for part in range(len(places) + 1):
             ledger.read(chunks(cut(stream, places)).slice(part, 1))
-        if places == [len(large) + 3] and "max_held_bytes" in limits:
+        if places == [len(large) + 3] and "max_pending_bytes" in limits:
             assert ledger.rejects("format_codec") == []  # in one chunk, so never kept
             continue
         assert [row["a"] for row in ledger.fields()] == [2]
@@ -151,7 +151,7 @@ def test_gap() -> None:
     """What is kept of a frame when its next chunk is given up is rejected, and the next frame is read."""
     stream = gzip.compress(b"1,a\n") + gzip.compress(b"2,b\n3,c\n")
     parts = chunks([stream[:30], stream[30:40], stream[40:], gzip.compress(b"4,d\n5,e\n")])
-    ledger = RawLedger(csv("gzip", max_held_bytes=10))
+    ledger = RawLedger(csv("gzip", max_pending_bytes=10))
     ledger.read(parts.filter(pc.not_equal(parts["sequence"], 2)))
     assert [row["a"] for row in ledger.fields()] == [1, 5]
     assert [(row["reason"], row["content"]) for row in ledger.rejects()] == [

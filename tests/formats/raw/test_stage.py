@@ -146,7 +146,7 @@ class TestGap:
         """Behind chunks that never came framing goes on at the next delimiter; what cannot be told is kept as
         rejected.
         """
-        ledger = RawLedger(csv(max_held_bytes=10))
+        ledger = RawLedger(csv(max_pending_bytes=10))
         parts = [b"1,a\n2,", b"b\n3,c\n4", b",d\n5,e\n6,", b"f\n"]
         ledger.read(chunks(parts).filter(pc.not_equal(chunks(parts)["sequence"], 2)))
         assert [row["a"] for row in ledger.fields()] == ["1", "5", "6"]
@@ -158,7 +158,7 @@ class TestGap:
         """What a gap cuts off was known when the gap was, however many versions a microbatch has."""
         parts = [b"1,a\n2,", b"b\n", b"3,c\n4,d\n"]
         rows = [chunks(parts[:1], last=False), chunks(parts, version=2).slice(2)]
-        apart, together = RawLedger(csv(max_held_bytes=4)), RawLedger(csv(max_held_bytes=4))
+        apart, together = RawLedger(csv(max_pending_bytes=4)), RawLedger(csv(max_pending_bytes=4))
         for one in rows:
             apart.read(one)
         together.read(pa.concat_tables(rows))
@@ -168,7 +168,7 @@ class TestGap:
 
     def test_header_lost(self):
         """Without the chunk that held the header no row can be told, and none is taken for it."""
-        ledger = RawLedger(csv(header=with_header, max_held_bytes=2))
+        ledger = RawLedger(csv(header=with_header, max_pending_bytes=2))
         ledger.read(chunks([b"a,b\n1,x\n", b"2,y\n3,z\n"]).slice(1))
         assert ledger.fields() == []
         assert {row["content"]: row["reason"] for row in ledger.rejects()} == {
@@ -195,7 +195,7 @@ def test_number_without_next(number, why):
     up.
     """
     rows = chunks([b"1,a\n"], last=False).set_column(1, "sequence", pa.array([number], pa.int64()))
-    ledger = RawLedger(csv(max_held_bytes=1))
+    ledger = RawLedger(csv(max_pending_bytes=1))
     ledger.read(rows)
     ledger.read(chunks([b"2,b\n"], version=2))
     refused = [] if why is None else [("format_invalid", f"sequence is {why}")]

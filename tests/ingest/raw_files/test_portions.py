@@ -36,7 +36,7 @@ def into(depot: str) -> Into:
     """Ingest a file into the depot, 100,000 bytes a version."""
 
     def run(file: Path, **options: Any) -> RawIngested:
-        given = {"chunk_bytes": 10_000, "commit_bytes": 100_000} | options
+        given = {"chunk_bytes": 10_000, "max_commit_bytes": 100_000} | options
         [done] = ingest(depot, [str(file)], lambda: NOW, **given)
         return done
 
@@ -78,7 +78,7 @@ def versions(depot: str) -> list[int]:
 class TestVersions:
     @pytest.mark.parametrize("size", [99_999, 100_000, 100_001, 200_000, 457_000])
     def test_bounded(self, into: Into, depot: str, tmp_path: Path, size: int) -> None:
-        """A version adds as many whole chunks as fit into `commit_bytes`; all together they are the file."""
+        """A version adds as many whole chunks as fit into `max_commit_bytes`; all together they are the file."""
         file = written(tmp_path / "file", CONTENT[:size])
         done = into(file)
         assert contents(depot) == {str(file): CONTENT[:size]}
@@ -103,7 +103,7 @@ class TestVersions:
     def test_in_order(self, depot: str, tmp_path: Path) -> None:
         """Of files that are read at a time all versions of one come before those of the next."""
         files = [str(written(tmp_path / f"{at}", bytes([at]) + CONTENT)) for at in range(4)]
-        done = list(ingest(depot, files, lambda: NOW, chunk_bytes=50_000, commit_bytes=200_000, readers=3))
+        done = list(ingest(depot, files, lambda: NOW, chunk_bytes=50_000, max_commit_bytes=200_000, readers=3))
         assert [one.depot_version for one in done] == [3, 6, 9, 12]
         assert contents(depot) == {file: bytes([at]) + CONTENT for at, file in enumerate(files)}
 
@@ -111,7 +111,7 @@ class TestVersions:
     def test_who_stops_taking(self, depot: str, tmp_path: Path, readers: int) -> None:
         """What was read ahead and not committed is removed when nobody asks for it any more."""
         files = [str(written(tmp_path / f"{at}", bytes([at]) + CONTENT)) for at in range(6)]
-        options = {"chunk_bytes": 50_000, "commit_bytes": 200_000, "readers": readers}
+        options = {"chunk_bytes": 50_000, "max_commit_bytes": 200_000, "readers": readers}
         taking = ingest(depot, files, lambda: NOW, **options)  # type: ignore[arg-type]
         next(taking)
         taking.close()  # type: ignore[attr-defined]
@@ -151,7 +151,7 @@ class TestGoesOn:
         """It goes on with another size of chunks and commits as well."""
         file = written(tmp_path / "file", CONTENT)
         left(file)
-        assert into(file, chunk_bytes=7_777, commit_bytes=150_000).before == 200_000
+        assert into(file, chunk_bytes=7_777, max_commit_bytes=150_000).before == 200_000
         assert contents(depot) == {str(file): CONTENT}
 
     @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ class TestCopies:
         """A copy of a file of several versions adds nothing, however it would be cut, and leaves no file behind."""
         into(written(tmp_path / "file", CONTENT))
         copy = written(tmp_path / "copy", CONTENT)
-        for options in ({}, {"chunk_bytes": 7_777, "commit_bytes": 9_999}):
+        for options in ({}, {"chunk_bytes": 7_777, "max_commit_bytes": 9_999}):
             done = into(copy, **options)
             assert (done.known, done.bytes, done.chunks, done.depot_version) == (True, 0, 0, 5)
         assert files_of(depot) == named(depot)
@@ -223,7 +223,7 @@ class TestCopies:
             if done == 500_000:
                 into(file)
 
-        seen.append(into(copy, progress=progress, commit_bytes=499_999).known)
+        seen.append(into(copy, progress=progress, max_commit_bytes=499_999).known)
         assert seen == [True]
         assert contents(depot) == {str(file): CONTENT}
         assert files_of(depot) == named(depot)

@@ -75,7 +75,7 @@ def test_killed_between_commits(tmp_path: Path) -> None:
     on behind them, as often as that happens, and each chunk is there once.
     """
     depot, content = tmp_path / "depot", random.Random(4).randbytes(30 * MEBI + 1)
-    file, settings = written(tmp_path / "file", content), {"commit_bytes": 4 * MEBI}
+    file, settings = written(tmp_path / "file", content), {"max_commit_bytes": 4 * MEBI}
     for stop_at in (11, 23):
         with ingesting(depot, file, settings=settings, stop_at=stop_at * MEBI) as process:
             assert process.stdout.readline() == "reached\n"
@@ -97,7 +97,7 @@ def test_two_at_once_in_versions(tmp_path: Path, size: int) -> None:
     once.
     """
     depot, content = tmp_path / "depot", random.Random(5).randbytes(size)
-    file, settings = written(tmp_path / "file", content), {"commit_bytes": 2 * MEBI}
+    file, settings = written(tmp_path / "file", content), {"max_commit_bytes": 2 * MEBI}
     with (
         ingesting(depot, file, settings=settings, stop_at=MEBI) as one,
         ingesting(depot, file, settings=settings, stop_at=MEBI) as other,

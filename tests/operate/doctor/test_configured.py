@@ -9,13 +9,13 @@ def test_refused() -> None:
     """Settings that cannot be read are one error with the code and the hint of the exception."""
 
     def read() -> Settings:
-        raise SettingsError("unknown setting 'retires'", "Did you mean retries?")
+        raise SettingsError("unknown setting 'max_retires'", "Did you mean max_retries?")
 
     settings, [found] = load(read)
     assert settings is None
     assert (found.level, found.code) == ("error", "settings")
-    assert found.message == "WINDROW-SETTINGS: unknown setting 'retires'"
-    assert found.hint == "Did you mean retries?"
+    assert found.message == "WINDROW-SETTINGS: unknown setting 'max_retires'"
+    assert found.hint == "Did you mean max_retries?"
 
 
 def test_warnings_become_findings() -> None:

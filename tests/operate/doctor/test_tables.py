@@ -118,14 +118,14 @@ class TestDepot:
         found = of(seen(world), "depot-reach")
         assert (found.level, name in found.message) == ("error", True)
         with pytest.raises(WindrowError, match=name) as failed:
-            world.runner(EngineFactory("embedded"), retries=0).once()
+            world.runner(EngineFactory("embedded"), max_retries=0).once()
         assert 'start_from = "version:4"' in failed.value.hint
 
     @pytest.mark.parametrize(("setting", "level"), [("error", "error"), ("ignore", "ok")])
     def test_changed_rows(self, world: World, setting: str, level: str) -> None:
         """Deleted rows are reported if the version is still unread, because the next run stops there."""
         DeltaTable(world.depot).delete("type = 'a'")
-        found = of(seen(world, on_depot_delete=setting), "depot-changes")
+        found = of(seen(world, on_depot_change=setting), "depot-changes")
         assert (found.level, "version 3" in found.message) == (level, True)
 
     def test_columns(self, tmp_path: Path, clock: ManualClock) -> None:

@@ -22,13 +22,13 @@ MAX_DELAY = 5_000_000
 ODD = "</script><b>'; drop {table} \\\"\u2028 ${x} #"
 
 
-def sizes(counts: list[int], reason: str | None = "timeout", opened_by: str = "message") -> pa.Table:
+def sizes(counts: list[int], reason: str | None = "timeout", open_reason: str = "message") -> pa.Table:
     """Return a batch for each count of messages, ten bytes a message."""
     return pa.table(
         {
             "source": pa.array(["s"] * len(counts), pa.string()),
             "state": pa.array(["closed" if reason else "open"] * len(counts), pa.string()),
-            "opened_by": pa.array([opened_by] * len(counts), pa.string()),
+            "open_reason": pa.array([open_reason] * len(counts), pa.string()),
             "close_reason": pa.array([reason] * len(counts), pa.string()),
             "message_count": pa.array(counts, pa.int64()),
             "bytes": pa.array([10 * count for count in counts], pa.int64()),
@@ -93,7 +93,7 @@ class TestSizes:
 
     def test_facts(self):
         """The picture says how many messages the batches hold and why they were opened."""
-        some = pa.concat_tables([sizes([3]), sizes([4], opened_by="conflict")])
+        some = pa.concat_tables([sizes([3]), sizes([4], open_reason="conflict")])
         text = "\n".join(drawn(some, TYPICAL, waits())["title"]["subtitle"])
         assert "7 messages in 2 batches, 30 rejected" in text
         assert "a message that fits in no open window (1), a second message of a type (1)" in text

@@ -128,7 +128,7 @@ def plus(column: str, by: Any) -> Callable[[Row], Any]:
 def refusing(**values: Any) -> Damage:
     """Return what takes a rejected message for one that the format refused, with some values otherwise."""
     nothing = dict.fromkeys(("source", "key", "type", "event_time", "sequence", "payload", "processing_time"))
-    others = {"reason": "format_cast", "detail": "it is none", "missed_by_us": 0, "clock_lead_us": None}
+    others = {"reason": "format_cast", "detail": "it is none", "missed_by_us": 0, "floor_raise_us": None}
     return setting("rejected", **(nothing | others | values))
 
 
@@ -140,9 +140,9 @@ DAMAGES: dict[str, Damage] = {
     "open_batches_there": dropping("open"),
     "batch_id": setting("open", window_start=plus("window_start", timedelta(microseconds=1))),
     "batch_filled": setting("closed", bytes=None),
-    "batch_opened_by": setting("closed", opened_by="chance"),
+    "batch_open_reason": setting("closed", open_reason="chance"),
     "batch_closed_filled": setting("closed", closed_at=None),
-    "batch_life": setting("closed", opened_in=99),
+    "batch_life": setting("closed", opened_microbatch=99),
     "batch_window": setting("closed", window_end=plus("window_end", 20 * SECOND)),
     "batch_windows_apart": setting("closed", window_end=plus("window_end", 20 * SECOND)),
     "batch_parts": setting("closed", part=plus("part", 1)),

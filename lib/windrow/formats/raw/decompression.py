@@ -125,14 +125,14 @@ class Decompression:
 
     def _is_too_long(self, run: Run, begin: int, end: int) -> bool:
         """Whether bytes of several chunks, which may have to be kept, are too many for one frame."""
-        if end - begin <= self.format.limits.max_held_bytes:
+        if end - begin <= self.format.limits.max_pending_bytes:
             return False
         first, last = piece_of(run.pieces, np.array([begin, end - 1]))
         return bool(first < last)
 
     def _too_long(self, at: int) -> Damage:
-        most = self.format.limits.max_held_bytes
-        return Damage(at, f"a {self._codec} frame in several chunks has more than max_held_bytes, {most}")
+        most = self.format.limits.max_pending_bytes
+        return Damage(at, f"a {self._codec} frame in several chunks has more than max_pending_bytes, {most}")
 
     def _end_of_damage(self, run: Run, buffer: bytes, begin: int) -> int | None:
         """Return up to where bytes that begin no frame are rejected now, None if the next bytes decide that."""

@@ -2,8 +2,8 @@
 
 Chunks are numbered from 1. A chunk that comes too early is held until the ones before it are there. A chunk that comes
 again must equal the first one in length and checksum: then it is a repetition, otherwise a conflict. Nothing may come
-after the last chunk. If more than `max_held_bytes` are held, the missing chunks are given up: framing continues after
-the gap, and chunks that come for it later are refused.
+after the last chunk. If more than `max_pending_bytes` are held, the missing chunks are given up: framing continues
+after the gap, and chunks that come for it later are refused.
 
 All decisions are made depot version by depot version, so it does not matter which versions a microbatch reads.
 """
@@ -92,14 +92,14 @@ class Queue:
     waiting: dict[int, Chunk] = field(default_factory=dict)
     digests: bytes = b""  # of the chunks before `next`, the latest last
 
-    def take(self, arrived: Iterable[Chunk], max_held_bytes: int) -> Iterator[Step]:
+    def take(self, arrived: Iterable[Chunk], max_pending_bytes: int) -> Iterator[Step]:
         """Take chunks version by version, and yield in order what becomes of them and of held ones."""
         in_order = sorted(arrived, key=lambda one: (one.version, one.number, one.received_at, one.digest))
         for version, chunks in groupby(in_order, attrgetter("version")):
-            yield from self._take(version, chunks, max_held_bytes)
+            yield from self._take(version, chunks, max_pending_bytes)
             self.digests = self.digests[-REMEMBERED_CHUNKS * DIGEST_BYTES :]
 
-    def _take(self, version: int, arrived: Iterable[Chunk], max_held_bytes: int) -> Iterator[Step]:
+    def _take(self, version: int, arrived: Iterable[Chunk], max_pending_bytes: int) -> Iterator[Step]:
         ordinals = Counter[int]()
         for one in arrived:
             chunk = one._replace(ordinal=ordinals[one.number])
@@ -110,7 +110,7 @@ class Queue:
             else:
                 yield Refused(chunk, *why, version)
         yield from self._release(version)
-        while sum(chunk.size for chunk in self.waiting.values()) > max_held_bytes:
+        while sum(chunk.size for chunk in self.waiting.values()) > max_pending_bytes:
             behind = min(self.waiting)
             yield Missing(self.next, behind, version)
             self.digests += LOST * min(behind - self.next, REMEMBERED_CHUNKS)

@@ -112,7 +112,7 @@ def released(source: Source, chunks: Arrived, format_: Format) -> tuple[list[Ste
     """Let the queue of a source take chunks; return what it releases, and the chunks that it refuses."""
     if chunks.taken_by(source.queue):
         return [chunks.run()], []
-    taken = list(source.queue.take(chunks, format_.limits.max_held_bytes))
+    taken = list(source.queue.take(chunks, format_.limits.max_pending_bytes))
     refused = [_refused(source.name, one) for one in taken if isinstance(one, Refused)]
     return list(steps_of(one for one in taken if not isinstance(one, Refused))), refused
 

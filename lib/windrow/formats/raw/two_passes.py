@@ -157,7 +157,7 @@ def _taken(source: Source, rows: list[Mapping[str, Any]], format_: Format) -> li
     """Take the chunks from the queue; None unless all of them are taken and none is held."""
     names, limits = ("last", "received_at", "version", "digest"), format_.limits
     chunks = (Chunk(row["sequence"], b"", *(row[name] for name in names)) for row in rows)
-    steps = list(source.queue.take(chunks, limits.max_held_bytes))
+    steps = list(source.queue.take(chunks, limits.max_pending_bytes))
     taken = [step for step in steps if isinstance(step, Taken)]
     return None if source.queue.waiting or not taken or len(taken) < len(steps) else taken
 

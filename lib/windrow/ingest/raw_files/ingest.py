@@ -1,7 +1,7 @@
 """Ingest raw files into a raw depot: read several at a time, and commit them in the order in which they were named.
 
 The order of depot versions decides which messages are late, so a file that was read ahead waits for its turn. A file is
-read once and committed in portions of `commit_bytes`. After a crash it resumes after the committed portions if it
+read once and committed in portions of `max_commit_bytes`. After a crash it resumes after the committed portions if it
 still begins with them. Only the end of a file shows whether the depot has its content already. So if a file begins like
 an ingested one, all its portions wait until then, and are removed if the content is the same. If the depot has the
 whole raw source, the file can add nothing: it is only hashed, or refused unread if its size differs.
@@ -50,7 +50,7 @@ def ingest(  # noqa: PLR0913 - the options of the command
     *,
     raw_source: str | None = None,
     chunk_bytes: int = CHUNK_BYTES,
-    commit_bytes: int = COMMIT_BYTES,
+    max_commit_bytes: int = COMMIT_BYTES,
     readers: int = READERS,
     part: FormatPart | None = None,
     progress: Progress = lambda done, total: None,
@@ -59,8 +59,8 @@ def ingest(  # noqa: PLR0913 - the options of the command
 
     The raw source is the path as given, or `raw_source` for a single file; `-` is standard input. `now` is the wall
     clock in microseconds; all chunks of a file carry the time at which reading began. `readers` files are read at a
-    time. A commit adds at most `commit_bytes` of a file, but at least one chunk. With a codec in the format, a file is
-    one or more compressed frames, and so is each chunk; bytes are counted after decompression. `progress` is called,
+    time. A commit adds at most `max_commit_bytes` of a file, but at least one chunk. With a codec in the format, a file
+    is one or more compressed frames, and so is each chunk; bytes are counted after decompression. `progress` is called,
     from any thread, with the bytes read so far and the total, None if that is unknown. Raises InputFileError.
     """
     sources = _sources(files, raw_source)
@@ -69,7 +69,7 @@ def ingest(  # noqa: PLR0913 - the options of the command
     for one in sources:
         depot.require_same(one.file, one.raw_source, one.byte_count)
     passed = Passed([one.byte_count for one in sources], progress)
-    reading = Reading(depot, now, chunk_bytes, commit_bytes, part or FormatPart(), passed)
+    reading = Reading(depot, now, chunk_bytes, max_commit_bytes, part or FormatPart(), passed)
     with closing(reading.in_order(sources, readers)) as portions:
         for _ in sources:
             yield _committed(depot, portions)

@@ -64,7 +64,7 @@ class Reading:
     depot: RawDepot
     now: Callable[[], int]
     chunk_bytes: int
-    commit_bytes: int
+    max_commit_bytes: int
     part: FormatPart
     passed: Passed
 
@@ -108,7 +108,7 @@ class Reading:
         written = ChunkFiles(self.depot.store, uuid4().hex, source.raw_source, self.now())
         with writing(self.depot.location, "depot"), written as files:
             for chunk in cut(pieces, self.chunk_bytes, chunks + 1):
-                if seen.byte_count > start and seen.byte_count - start + len(chunk.content) > self.commit_bytes:
+                if seen.byte_count > start and seen.byte_count - start + len(chunk.content) > self.max_commit_bytes:
                     yield replace(_portion(source, start, chunk.sequence - 1, seen), added=files.take())
                     start = seen.byte_count
                 seen.add(chunk.content)

@@ -110,8 +110,8 @@ def check_changes(depot: OpenDepot) -> Iterator[Finding]:
     message = f"rows were deleted or updated in unread versions, first in depot version {changed}"
     if changed is None:
         yield ok("depot-changes", "no row was deleted or updated in unread versions")
-    elif depot.settings.on_depot_delete == "ignore":
-        yield ok("depot-changes", f'{message}; on_depot_delete = "ignore" skips them')
+    elif depot.settings.on_depot_change == "ignore":
+        yield ok("depot-changes", f'{message}; on_depot_change = "ignore" skips them')
     else:
-        hint = 'The next run stops there. If a retention job does this: on_depot_delete = "ignore".'
+        hint = 'The next run stops there. If a retention job does this: on_depot_change = "ignore".'
         yield error("depot-changes", message, hint)

@@ -178,7 +178,7 @@ def _facts(sizes: pa.Table, delays: pa.Table) -> list[str]:
     """Say how many messages and batches there are, and why batches were opened."""
     rejected = pc.sum(delays.filter(pc.not_equal(delays["outcome"], "accepted"))["messages"]).as_py() or 0
     messages = pc.sum(sizes["message_count"]).as_py() or 0
-    counted = {row["values"]: row["counts"] for row in sizes["opened_by"].value_counts().to_pylist()}
+    counted = {row["values"]: row["counts"] for row in sizes["open_reason"].value_counts().to_pylist()}
     opened = ", ".join(f"{why} ({counted[name]:,})" for name, why in OPENINGS.items() if name in counted)
     facts = f"{messages:,} messages in {sizes.num_rows:,} batches, {rejected:,} rejected with a known delay."
     return [facts, f"Windows were opened by {opened}."] if opened else [facts]

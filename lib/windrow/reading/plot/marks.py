@@ -18,7 +18,7 @@ from windrow.reading.plot.theme import GRID, INK, MUTED, WIDTH, WINDOWS, Rows, c
 
 LANES, WINDOW = ("event_time", "processing_time"), ("window_start", "window_end", "timeout_at", "closed_at")
 MOMENTS = {*LANES, *WINDOW}
-BATCH = ("id", "state", *WINDOW, "close_reason", "opened_by", "message_count", "bytes")
+BATCH = ("id", "state", *WINDOW, "close_reason", "open_reason", "message_count", "bytes")
 MESSAGE = ("type", "outcome", *LANES, "delay_seconds", "id")
 FACE = "time(datum.value) % 864e5 ? time(datum.value) % 1e3 ? '%H:%M:%S.%L' : '%H:%M:%S' : '%d %b'"
 # The heights of things in a row: 0 is its foot, 1 the foot of the row above.

@@ -32,14 +32,14 @@ MANY = 0.1  # of all batches
 class Advice:
     """The shortest `max_delay_us` that keeps `keep_percent` of the messages that are at most 30 days old, and why.
 
-    `too_old` counts the messages that it rejects, `now_too_old` those that the rules in force reject. Both counts
+    `too_old` counts the messages that it rejects, `too_old_in_force` those that the rules in force reject. Both counts
     include older messages, whose clocks are more likely wrong than late: no `max_delay` is proposed for their sake.
     """
 
     keep_percent: float
     max_delay_us: int
     too_old: int
-    now_too_old: int
+    too_old_in_force: int
     why: tuple[str, ...]
 
 
@@ -60,16 +60,16 @@ def advise(trial: Trial, rules: Rules | None = None, keep_percent: float = 99.0)
         others = "messages" if counted.size == age.size else "other messages"
         reached = f"{keep_percent:g} % of the {others} were at most {_age(needed)} old when they were processed"
         ages = [f"{reached}, the oldest {_age(int(counted[-1]))}"]
-    too_old, now_too_old = (age.size - np.searchsorted(age, [max_delay, now.max_delay], side="right")).tolist()
+    too_old, too_old_in_force = (age.size - np.searchsorted(age, [max_delay, now.max_delay], side="right")).tolist()
     costs = f'max_delay = "{text(max_delay)}" rejects {too_old:,} of {age.size:,} as too old'
     why = (
         *_left_out(trial),
         *ages,
-        f"{costs}; {span(now.max_delay)}, as it is, {now_too_old:,}",
+        f"{costs}; {span(now.max_delay)}, as it is, {too_old_in_force:,}",
         *_clock_moved_by_others(trial, max_delay, too_old),
         *_window_too_short(now, max_delay),
     )
-    return Advice(keep_percent, max_delay, too_old, now_too_old, why)
+    return Advice(keep_percent, max_delay, too_old, too_old_in_force, why)
 
 
 def _age(microseconds: int) -> str:
@@ -120,14 +120,14 @@ def advise_repeats(row: dict[str, Any]) -> tuple[str, ...]:
 
     If many batches are slivers, say how many would be with windows on the calendar.
     """
-    whole, few = row["whole_percent"], _slivers(row)
+    whole, few = row["intact_rounds_percent"], _slivers(row)
     if whole is None:
         return few
     text = f"with window = {row['window']} and max_delay = {row['max_delay']}, {whole:.0f} % of the rounds stay whole"
     better = [
-        f"{setting} would keep {row[f'whole_percent_{name}']:.0f} %, in {row[f'batches_{name}']:,} batches"
+        f"{setting} would keep {row[f'intact_rounds_percent_{name}']:.0f} %, in {row[f'batches_{name}']:,} batches"
         for name, setting in SETTINGS.items()
-        if row[f"whole_percent_{name}"] >= whole + 1
+        if row[f"intact_rounds_percent_{name}"] >= whole + 1
     ]
     return ("; ".join([text, *better]), *few)
 

@@ -24,13 +24,13 @@ CHOICES: dict[str, dict[str, Any]] = {
     "keep": {"on_repeat": "keep"},
     "aligned": {"on_repeat": "keep", "window_anchor": "aligned"},
 }
-COMPARED = ("whole_percent", "batches", "slivers")
+COMPARED = ("intact_rounds_percent", "batches", "slivers")
 _COUNTS = (
     "messages", "accepted", "rejected", "too_old", "too_far_ahead", "duplicate", "invalid", "clock_ahead",
 )  # fmt: skip
 _FIGURES = (
-    "batch_messages_mean", "batch_messages_median", "batch_messages_largest",
-    "wait_seconds_median", "wait_seconds_p95", "wait_seconds_longest",
+    "batch_messages_mean", "batch_messages_median", "batch_messages_max",
+    "wait_seconds_median", "wait_seconds_p95", "wait_seconds_max",
 )  # fmt: skip
 SCHEMA = pa.schema(
     [
@@ -44,8 +44,8 @@ SCHEMA = pa.schema(
         ("open_batches", pa.int64()),
         ("slivers", pa.int64()),
         *((name, pa.float64()) for name in _FIGURES),
-        ("whole_percent", pa.float64()),
-        *((f"whole_percent_{name}", pa.float64()) for name in CHOICES),
+        ("intact_rounds_percent", pa.float64()),
+        *((f"intact_rounds_percent_{name}", pa.float64()) for name in CHOICES),
         *((f"{figure}_{name}", pa.int64()) for figure in COMPARED[1:] for name in CHOICES),
         ("warning", pa.string()),
     ]
@@ -102,11 +102,11 @@ def sweep(
     `batches` counts all, `open_batches` those that the clock did not reach, `slivers` those with less than a quarter of
     the messages of the middle one of their stream. `batch_messages_...` is how many messages a batch has,
     `wait_seconds_...` how long a message waits from `received_at` until its batch can close, in batches that the clock
-    closed. `whole_percent` is how many `Rounds` stay whole. `whole_percent_...`, `batches_...` and `slivers_...` are
-    what it would be with `split_at = "message"`, `split_at = "midpoint"`, `on_repeat = "keep"`, or `keep` with
-    `window_anchor = "aligned"`. `warning` is the warning that Windrow gives for such rules; of pairs that nobody asked
-    for, those in force alone may have one.
-    `progress` is called with the number of pairs done and of all pairs.
+    closed. `intact_rounds_percent` is how many `Rounds` stay whole. `intact_rounds_percent_...`, `batches_...` and
+    `slivers_...` are what it would be with `split_at = "message"`, `split_at = "midpoint"`, `on_repeat = "keep"`, or
+    `keep` with `window_anchor = "aligned"`. `warning` is the warning that Windrow gives for such rules; of pairs that
+    nobody asked for, those in force alone may have one. `progress` is called with the number of pairs done and of all
+    pairs.
     """
     fixed = rules or Rules()
     own = suggested(trial, fixed)

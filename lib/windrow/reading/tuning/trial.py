@@ -69,7 +69,7 @@ class Rounds:
         place[columns.row_of] = rank[numbers.place]
         return cls(place, begin, several)
 
-    def whole_percent(self, members: Numbers, sizes: Ints) -> float | None:
+    def intact_rounds_percent(self, members: Numbers, sizes: Ints) -> float | None:
         """Return how many rounds lie in one batch with all their messages, None if there is no round.
 
         `members` are the accepted rows batch by batch, `sizes` says how many each batch has.
@@ -186,7 +186,7 @@ class Trial:
             "batches": sizes.size,
             "open_batches": int((closed_at == kernel.NEVER).sum()),
             "slivers": _slivers(share.batches.stream, sizes),
-            "whole_percent": self.rounds.whole_percent(share.members, sizes),
+            "intact_rounds_percent": self.rounds.intact_rounds_percent(share.members, sizes),
             **_described("batch_messages", sizes, {"mean": np.mean, "median": np.median, "largest": np.max}),
             **_described("wait_seconds", waited / SECOND, {"median": np.median, "p95": p95, "longest": np.max}),
         }

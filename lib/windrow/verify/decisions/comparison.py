@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 RULES, LEDGER = "by the rules", "in the ledger"
-VERDICT = ["reason", "detail", "missed_by_us", "clock_lead_us", "processing_time", "microbatch"]
+VERDICT = ["reason", "detail", "missed_by_us", "floor_raise_us", "processing_time", "microbatch"]
 WINDOW = ["source", "key", "window_start", "part"]
 IDENTITY = ["source", "key", "type", "event_time"]
 DECIDED = [
-    "window_end", "timeout_at", "opened_by", "opened_in", "closed_at", "close_reason", "closed_in", "oversize",
+    "window_end", "timeout_at", "open_reason", "opened_microbatch", "closed_at", "close_reason", "closed_microbatch",
+    "oversize",
 ]  # fmt: skip
 Row = dict[str, Any]
 
@@ -34,7 +35,7 @@ CONTENT = ", ".join(f"r.{name}" for name in MESSAGE)
 OF_STREAM = "JOIN streams AS s ON s.source IS NOT DISTINCT FROM r.source AND s.key IS NOT DISTINCT FROM r.key"
 REFUSED = f"""
 SELECT {CONTENT}, r.version AS depot_version, r.reason, r.detail, r.missed_by_us,
-    r.now - r.received_at AS clock_lead_us, r.now AS processing_time, r.microbatch
+    r.now - r.received_at AS floor_raise_us, r.now AS processing_time, r.microbatch
 FROM judged AS r {OF_STREAM} WHERE s.whole AND r.reason IS NOT NULL
 """
 REJECTED = f"""

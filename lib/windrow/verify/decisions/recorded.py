@@ -74,7 +74,7 @@ FROM clocks AS c JOIN microbatches AS m ON m.microbatch = c.microbatch WHERE m.r
 OTHERWISE = f"""
 SELECT m.microbatch, m.kind, m.raised, min(t.floor) AS low, max(t.floor) AS high
 FROM microbatches AS m LEFT JOIN ({TICKED}) AS t ON t.microbatch = m.microbatch
-LEFT JOIN timeouts AS b ON b.closed_in = t.microbatch AND b.source = t.source
+LEFT JOIN timeouts AS b ON b.closed_microbatch = t.microbatch AND b.source = t.source
 WHERE m.kind = 'tick' AND m.readable
 GROUP BY m.microbatch, m.kind, m.raised HAVING NOT coalesce(bool_and(coalesce(b.timeout_at = t.floor, false)), false)
 """
@@ -92,7 +92,7 @@ ORDER BY microbatch
 """
 # In a replay the bound is that of the replayed run, so the start of the microbatch does not determine it.
 OTHERS_AHEAD = """
-SELECT r.id, r.reason, r.missed_by_us, r.clock_lead_us, r.source, r.key, r.type, r.event_time, r.received_at,
+SELECT r.id, r.reason, r.missed_by_us, r.floor_raise_us, r.source, r.key, r.type, r.event_time, r.received_at,
     r.processing_time, r.microbatch
 FROM rejected AS r LEFT JOIN ahead AS a ON a.microbatch = r.microbatch
 WHERE r.reason = 'clock_ahead' AND r.received_at - r.missed_by_us IS DISTINCT FROM a.latest

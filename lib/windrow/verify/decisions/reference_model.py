@@ -17,12 +17,13 @@ import pyarrow as pa
 from windrow.verify.decisions.microbatch_history import Rules
 
 START = attrgetter("start")
-# The batches that the rules make; an open one has neither `closed_at` nor `close_reason` nor `closed_in`.
+# The batches that the rules make; an open one has neither `closed_at` nor `close_reason` nor `closed_microbatch`.
 DERIVED = pa.schema(
     [
         ("stream", pa.int64()), ("start", pa.int64()), ("part", pa.int64()), ("end", pa.int64()),
-        ("timeout_at", pa.int64()), ("opened_by", pa.string()), ("opened_in", pa.int64()), ("oversize", pa.bool_()),
-        ("closed_at", pa.int64()), ("close_reason", pa.string()), ("closed_in", pa.int64()),
+        ("timeout_at", pa.int64()), ("open_reason", pa.string()), ("opened_microbatch", pa.int64()),
+        ("oversize", pa.bool_()),
+        ("closed_at", pa.int64()), ("close_reason", pa.string()), ("closed_microbatch", pa.int64()),
     ]
 )  # fmt: skip
 Batch = tuple[int | str | bool | None, ...]
@@ -81,8 +82,8 @@ class Window:
 
     start: int
     end: int
-    opened_by: str
-    opened_in: int
+    open_reason: str
+    opened_microbatch: int
     changed_in: int
     byte_count: int = 0
     rows_by_kind: dict[int, list[int]] = field(default_factory=dict)
@@ -261,14 +262,14 @@ class Stream:
             self._close(window, change.now, "flush", change.microbatch)
         self._active.clear()
 
-    def _close(self, window: Window, closed_at: int, reason: str, closed_in: int) -> None:
+    def _close(self, window: Window, closed_at: int, reason: str, closed_microbatch: int) -> None:
         """Note a closed window, in parts if it is larger than the maximum."""
         limit, byte_count = self._rules.max_batch_bytes, self._messages.byte_count
         rows = window.rows
         large = 0 < limit < window.byte_count
         for part, inside in enumerate(self._parts(rows, limit) if large else [rows]):
             oversize = large and any(byte_count[row] > limit for row in inside)
-            closed = closed_at, reason, closed_in
+            closed = closed_at, reason, closed_microbatch
             self._note(window, part, inside, window.end + self._rules.max_delay, oversize, closed)
 
     def _parts(self, rows: list[int], limit: int) -> list[list[int]]:
@@ -294,7 +295,7 @@ class Stream:
     def _note(
         self, window: Window, part: int, rows: list[int], timeout: int, oversize: bool, closed: Closed = OPEN
     ) -> None:
-        number, opened = len(self._batches), (window.opened_by, window.opened_in)
+        number, opened = len(self._batches), (window.open_reason, window.opened_microbatch)
         for row in rows:
             self._batch_of[row] = number
         self._batches.append((self._number, window.start, part, window.end, timeout, *opened, oversize, *closed))

@@ -36,9 +36,10 @@ OF_LEDGER = {
         SELECT microbatch, min(received_at - missed_by_us) AS latest FROM all_rejected WHERE reason = 'clock_ahead'
         GROUP BY microbatch""",
     "flush_cuts": """
-        SELECT closed_in AS microbatch, source, max(last_event_time) + 1 AS cut
-        FROM all_batches WHERE close_reason = 'flush' GROUP BY closed_in, source""",
-    "timeouts": "SELECT closed_in, source, max(timeout_at) AS timeout_at FROM all_batches GROUP BY closed_in, source",
+        SELECT closed_microbatch AS microbatch, source, max(last_event_time) + 1 AS cut
+        FROM all_batches WHERE close_reason = 'flush' GROUP BY closed_microbatch, source""",
+    "timeouts": "SELECT closed_microbatch, source, max(timeout_at) AS timeout_at FROM all_batches "
+    "GROUP BY closed_microbatch, source",
 }
 
 # What comes of a microbatch of which a version can no longer be read is not derived. `detail` says what makes a message
@@ -171,7 +172,7 @@ FROM placed
 # A stream is whole when all its messages are in depot versions that can still be read.
 COUNTED = """
 SELECT source, key, bool_and(whole) AS whole, sum(messages)::BIGINT AS messages, bool_or(there) AS there FROM (
-    SELECT source, key, {gone} = 0 OR coalesce(opened_in > {gone}, false) AS whole, message_rows AS messages,
+    SELECT source, key, {gone} = 0 OR coalesce(opened_microbatch > {gone}, false) AS whole, message_rows AS messages,
         true AS there FROM {batches}
     UNION ALL
     SELECT source, key, {gone} = 0 OR coalesce(microbatch > {gone}, false), 0, false FROM {rejected}{others}

@@ -42,7 +42,7 @@ WHERE s.chosen AND j.reason IS NULL
 """
 # The windows that were open after what is verified, and in which microbatch each changed last.
 OPENED = """
-SELECT b.row, b.window_start, b.window_end, b.opened_by, b.opened_in, h.microbatch
+SELECT b.row, b.window_start, b.window_end, b.open_reason, b.opened_microbatch, h.microbatch
 FROM batches_open AS b ASOF JOIN history_rows AS h ON h.revision <= b.revision
 """
 

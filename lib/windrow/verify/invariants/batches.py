@@ -6,7 +6,7 @@ from windrow.verify.invariants.invariant import identity
 from windrow.verify.invariants.relations import BATCH, MESSAGE, TOTAL, WINDOW_TYPE
 
 STREAM = "id, state, source, key, part, window_start, window_end"
-LIFE = "id, state, timeout_at, closed_at, close_reason, opened_by, opened_in, closed_in"
+LIFE = "id, state, timeout_at, closed_at, close_reason, open_reason, opened_microbatch, closed_microbatch"
 INSIDE = "id, state, window_start, window_end, first_event_time, last_event_time"
 
 BATCHES = (
@@ -31,30 +31,31 @@ BATCHES = (
     BATCH.invariant(
         "filled",
         "A batch has a stream, a window, a timeout, a cause and its numbers.",
-        "id, state, source, key, part, window_start, window_end, timeout_at, opened_by, message_count, bytes, oversize",
+        "id, state, source, key, part, window_start, window_end, timeout_at, open_reason, message_count, bytes, "
+        "oversize",
         "source IS NOT NULL AND key IS NOT NULL AND part IS NOT NULL AND window_start IS NOT NULL AND "
         "window_end IS NOT NULL AND timeout_at IS NOT NULL AND message_count IS NOT NULL AND bytes IS NOT NULL AND "
         "oversize IS NOT NULL",
     ),
     BATCH.invariant(
-        "opened_by",
+        "open_reason",
         "A batch was opened by a message, a conflict or its size.",
         LIFE,
-        "opened_by IN ('message', 'conflict', 'size')",
+        "open_reason IN ('message', 'conflict', 'size')",
     ),
     BATCH.invariant(
         "closed_filled",
         "A closed batch says when, why and in which microbatch it closed; an open one leaves these columns empty.",
         LIFE,
-        "CASE WHEN state = 'closed' THEN closed_at IS NOT NULL AND closed_in IS NOT NULL AND "
+        "CASE WHEN state = 'closed' THEN closed_at IS NOT NULL AND closed_microbatch IS NOT NULL AND "
         "close_reason IN ('timeout', 'flush') "
-        "ELSE closed_at IS NULL AND close_reason IS NULL AND closed_in IS NULL END",
+        "ELSE closed_at IS NULL AND close_reason IS NULL AND closed_microbatch IS NULL END",
     ),
     BATCH.invariant(
         "life",
         "A batch was opened in a microbatch of the history, and closed in the same or a later one.",
         f"{LIFE}, reached",
-        "opened_in >= 1 AND opened_in <= coalesce(closed_in, reached) AND "
+        "opened_microbatch >= 1 AND opened_microbatch <= coalesce(closed_microbatch, reached) AND "
         "(state = 'open' OR closing_microbatch IS NOT NULL)",
     ),
     BATCH.invariant(

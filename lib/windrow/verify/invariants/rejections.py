@@ -8,7 +8,7 @@ from windrow.verify.invariants.invariant import encoded
 from windrow.verify.invariants.relations import FORMAT_REJECTION, REJECTION, TOTAL
 
 MESSAGE = "id, reason, source, key, type, event_time, received_at"
-TIMES = f"{MESSAGE}, processing_time, missed_by_us, clock_lead_us, microbatch"
+TIMES = f"{MESSAGE}, processing_time, missed_by_us, floor_raise_us, microbatch"
 FORMAT = "id, reason, detail, received_at, microbatch"
 IN_RANGE = f"unix_micros({{0}}) >= {EARLIEST} AND unix_micros({{0}}) < {LATEST}"
 
@@ -56,8 +56,8 @@ REJECTIONS = (
         "A message refused by a rule has a processing time, not before received_at; no other rejection has one.",
         TIMES,
         "CASE WHEN reason IN ('too_old', 'too_far_ahead', 'duplicate') "
-        "THEN clock_lead_us = raised_us AND raised_us >= 0 "
-        "ELSE processing_time IS NULL AND clock_lead_us IS NULL END",
+        "THEN floor_raise_us = raised_us AND raised_us >= 0 "
+        "ELSE processing_time IS NULL AND floor_raise_us IS NULL END",
     ),
     REJECTION.invariant(
         "too_old",
@@ -120,9 +120,9 @@ REJECTIONS = (
     FORMAT_REJECTION.invariant(
         "no_message",
         "A format rejection has no column of a message except received_at, and missed_by_us is 0.",
-        f"{FORMAT}, source, key, type, event_time, sequence, processing_time, missed_by_us, clock_lead_us",
+        f"{FORMAT}, source, key, type, event_time, sequence, processing_time, missed_by_us, floor_raise_us",
         "source IS NULL AND key IS NULL AND type IS NULL AND event_time IS NULL AND sequence IS NULL AND "
-        "processing_time IS NULL AND clock_lead_us IS NULL AND missed_by_us = 0",
+        "processing_time IS NULL AND floor_raise_us IS NULL AND missed_by_us = 0",
     ),
     FORMAT_REJECTION.invariant("nothing", "The format refuses nothing.", FORMAT, "id IS NULL", "info"),
 )

@@ -52,7 +52,7 @@ BATCH = Relation(
         lag(b.part) OVER (PARTITION BY b.source, b.key ORDER BY b.window_start, b.part) AS previous_part
     FROM {{batches}} AS b
     LEFT JOIN {{inside}} AS i ON i.batch = b.id
-    LEFT JOIN ({RULES}) AS r ON r.microbatch = b.closed_in
+    LEFT JOIN ({RULES}) AS r ON r.microbatch = b.closed_microbatch
     LEFT JOIN (SELECT source AS of_source, max(floor) AS source_floor FROM {{sources}} GROUP BY source) AS s
         ON s.of_source = b.source
     CROSS JOIN ({IN_FORCE}) AS n
@@ -64,11 +64,11 @@ BATCH = Relation(
 WINDOW_TYPE = Relation(
     "window_type",
     f"""
-    SELECT m.*, coalesce(coalesce(closed_in, reached) >= kept_from, false) AS kept
+    SELECT m.*, coalesce(coalesce(closed_microbatch, reached) >= kept_from, false) AS kept
     FROM {{types}} AS m
-    LEFT JOIN (SELECT id AS of_id, max(closed_in) AS closed_in FROM {{batches}} GROUP BY id) AS b ON b.of_id = m.batch
-    CROSS JOIN ({IN_FORCE}) AS n
-    CROSS JOIN (SELECT min(CASE WHEN keeps = 1 THEN microbatch END) AS kept_from FROM ({RULES})) AS r
+    LEFT JOIN (SELECT id AS of_id, max(closed_microbatch) AS closed_microbatch FROM {{batches}} GROUP BY id) AS b ON
+    b.of_id = m.batch CROSS JOIN ({IN_FORCE}) AS n CROSS JOIN (SELECT min(CASE WHEN keeps = 1 THEN microbatch END) AS
+    kept_from FROM ({RULES})) AS r
     """,
 )
 
@@ -107,7 +107,7 @@ REJECTION = Relation(
 FORMAT_REJECTION = Relation(
     "format_rejection",
     f"""
-    SELECT j.id, j.reason, j.detail, j.missed_by_us, j.clock_lead_us, j.source, j.key, j.type, j.event_time,
+    SELECT j.id, j.reason, j.detail, j.missed_by_us, j.floor_raise_us, j.source, j.key, j.type, j.event_time,
         j.received_at, j.sequence, j.processing_time, j.microbatch, r.microbatch AS rejecting_microbatch
     FROM {{rejected}} AS j
     LEFT JOIN ({RULES}) AS r ON r.microbatch = j.microbatch
@@ -130,7 +130,8 @@ MICROBATCH = Relation(
         FROM {versions} GROUP BY microbatch
     ) AS v ON v.by = h.microbatch
     LEFT JOIN (
-        SELECT closed_in AS by, count(*) AS closed_rows FROM {batches} WHERE state = 'closed' GROUP BY closed_in
+        SELECT closed_microbatch AS by, count(*) AS closed_rows FROM {batches} WHERE state = 'closed' GROUP BY
+        closed_microbatch
     ) AS c ON c.by = h.microbatch
     LEFT JOIN (SELECT microbatch AS by, count(*) AS rejected_rows FROM {rejected} GROUP BY microbatch) AS j
         ON j.by = h.microbatch
