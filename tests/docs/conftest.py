@@ -37,6 +37,6 @@ def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
 @pytest.fixture
 def kafka_topic(kafka: Any, monkeypatch: pytest.MonkeyPatch) -> str:  # noqa: F811 - the fixture
     """A topic with a message, of a broker that a bridge without settings finds."""
-    monkeypatch.setenv("WINDROW_KAFKA__BROKERS", kafka.place)
+    monkeypatch.setenv("WINDROW_KAFKA__BOOTSTRAP_SERVERS", kafka.place)
     kafka.publish(kafka.topic(name="readings"), "1")
     return "readings"

@@ -100,7 +100,7 @@ def produce(pipe: Connection, values: dict[str, Any], begin: int, durable: bool)
     """Send messages, each with a number of its own, and say which were acknowledged."""
     pipe.send("ready")
     pipe.recv()
-    with suppress(WindrowError), windrow.Producer(values["depot"], "p", durable=durable, linger_ms=20) as producer:
+    with suppress(WindrowError), windrow.Producer(values["depot"], "p", durable=durable, linger="20ms") as producer:
         number = begin
         while True:
             sent = [

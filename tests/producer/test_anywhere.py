@@ -68,7 +68,7 @@ def test_fails_now_and_then(depot, faults, monkeypatch, where):
                 continue
             sent[payload].add_done_callback(fail)
 
-    with Producer(depot, "p", batch_rows=7, buffer_bytes=2_000, max_message_bytes=100) as producer:
+    with Producer(depot, "p", max_commit_rows=7, max_buffer_bytes=2_000, max_message_bytes=100) as producer:
         senders = [threading.Thread(target=send, args=(sender,)) for sender in range(SENDERS)]
         for thread in senders:
             thread.start()

@@ -61,7 +61,7 @@ class TestLog:
         """Compaction and clean-up of the depot between two commits of a producer harm neither, and each message is
         read.
         """
-        with Producer(world.depot, "p", batch_rows=1) as producer:
+        with Producer(world.depot, "p", max_commit_rows=1) as producer:
             for _ in range(3):
                 times = {"event_time": NOW, "received_at": NOW}
                 sent = [producer.send(key="k", type="t", **times) for _ in range(5)]

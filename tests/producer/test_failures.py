@@ -34,7 +34,7 @@ from windrow.model.messages import schema
 from windrow.producer import Ack, Producer, State, writer
 from windrow.producer.delivery import Batch
 
-NEVER = 3_600_000
+NEVER = "1h"
 
 
 def fail_on(*attempts):
@@ -49,7 +49,7 @@ class TestCommit:
     def test_again(self, depot, faults):
         """A commit that failed before it was written is retried, and its messages are in the depot once, in order."""
         faults.before = fail_on(1, 2)
-        with Producer(depot, "p", batch_rows=5) as producer:
+        with Producer(depot, "p", max_commit_rows=5) as producer:
             sent = [producer.send(key="k", type="t", payload=str(number)) for number in range(20)]
             assert [future.result(60).sequence for future in sent] == list(range(1, 21))
             assert producer.metrics().record_retry_total == 2
@@ -62,7 +62,7 @@ class TestCommit:
         """
         panicking = tmp_path / "a^b"
         faults.before = lambda attempt: attempt == 1 and really_write(panicking, pa.table({"x": [1]}))
-        with Producer(depot, "p", batch_rows=1) as producer:
+        with Producer(depot, "p", max_commit_rows=1) as producer:
             with pytest.raises(InternalError, match="delta-rs failed at the depot"):
                 producer.send(key="k", type="t").result(60)
             assert producer.send(key="k", type="t").result(60).sequence == 1
@@ -77,7 +77,7 @@ class TestCommit:
     def test_lost_reply(self, depot, faults):
         """A commit that is in the depot although it failed is recognised, and not repeated."""
         faults.after = fail_on(1, 2)
-        with Producer(depot, "p", batch_rows=5) as producer:
+        with Producer(depot, "p", max_commit_rows=5) as producer:
             sent = [producer.send(key="k", type="t") for _ in range(20)]
             assert [future.result(60).sequence for future in sent] == list(range(1, 21))
         assert messages(depot)["sequence"].to_pylist() == list(range(1, 21))
@@ -167,7 +167,7 @@ class TestCommit:
         counts.
         """
         faults.before = gate
-        with Producer(depot, "p", batch_rows=1, delivery_timeout="300ms") as producer:
+        with Producer(depot, "p", max_commit_rows=1, delivery_timeout="300ms") as producer:
             first = producer.send(key="k", type="t")
             gate.await_commit()
             behind = producer.send(key="k", type="t")
@@ -306,7 +306,7 @@ def send_elsewhere(depot):
 class TestFence:
     def test_second_process(self, depot):
         """When another process writes under the id, all held messages fail, and later sends raise."""
-        with Producer(depot, "p", linger_ms=NEVER) as producer:
+        with Producer(depot, "p", linger=NEVER) as producer:
             producer.send(key="k", type="t").result(60)
             send_elsewhere(depot)
             sent = [producer.send(key="k", type="t") for _ in range(3)]
@@ -374,9 +374,9 @@ class TestFence:
 
 class TestFull:
     def test_raise(self, depot, faults, gate):
-        """With `max_block = "0s"` a message without room is refused, and the others are delivered."""
+        """With `block_timeout = "0s"` a message without room is refused, and the others are delivered."""
         faults.before = gate
-        with Producer(depot, "p", buffer_bytes=150, max_message_bytes=100, max_block="0s") as producer:
+        with Producer(depot, "p", max_buffer_bytes=150, max_message_bytes=100, block_timeout="0s") as producer:
             sent = [producer.send(key="k", type="t") for _ in range(2)]
             with pytest.raises(BufferFullError):
                 producer.send(key="k", type="t")
@@ -386,10 +386,10 @@ class TestFull:
         assert messages(depot).num_rows == 2
 
     def test_block(self, depot, faults, gate):
-        """A sender waits for room at most `max_block`; waiting senders are served in order."""
+        """A sender waits for room at most `block_timeout`; waiting senders are served in order."""
         faults.before = gate
-        limits = {"buffer_bytes": 150, "max_message_bytes": 100, "max_block": "100ms"}
-        with Producer(depot, "p", batch_rows=1, **limits) as producer:
+        limits = {"max_buffer_bytes": 150, "max_message_bytes": 100, "block_timeout": "100ms"}
+        with Producer(depot, "p", max_commit_rows=1, **limits) as producer:
             sent = [producer.send(key="k", type="t") for _ in range(2)]
             with pytest.raises(BufferFullError):
                 producer.send(key="k", type="t")
@@ -399,7 +399,7 @@ class TestFull:
 
     def test_order(self, depot):
         """A buffer with room for one message keeps the order of a sender."""
-        with Producer(depot, "p", buffer_bytes=100, max_message_bytes=100) as producer:
+        with Producer(depot, "p", max_buffer_bytes=100, max_message_bytes=100) as producer:
             for number in range(30):
                 producer.send(key="k", type="t", payload=str(number))
         assert messages(depot)["payload"].to_pylist() == [str(number) for number in range(30)]
@@ -413,7 +413,7 @@ class TestCallbacks:
         def fail(_):
             raise error("of a callback")
 
-        with Producer(depot, "p", linger_ms=NEVER) as producer:
+        with Producer(depot, "p", linger=NEVER) as producer:
             sent = [producer.send(key="k", type="t") for _ in range(5)]
             sent[1].add_done_callback(fail)
             producer.flush(60)
@@ -457,7 +457,7 @@ class TestCallbacks:
                     found.append(error)
             ended.set()
 
-        limits = {"buffer_bytes": 150, "max_message_bytes": 100, "max_block": "1h"}
+        limits = {"max_buffer_bytes": 150, "max_message_bytes": 100, "block_timeout": "1h"}
         with Producer(depot, "p", **limits) as producer:
             producer.send(key="k", type="t").add_done_callback(fill)
             assert ended.wait(60)
@@ -476,7 +476,7 @@ class TestCallbacks:
                 found[name].send(key="k", type="t", payload="again")
 
         faults.before = gate
-        producer = Producer(depot, "p", batch_rows=1)
+        producer = Producer(depot, "p", max_commit_rows=1)
         producer.send(key="k", type="t")
         gate.await_commit()
         producer.send(key="k", type="t").add_done_callback(again)
@@ -563,7 +563,7 @@ class TestEnd:
     def test_close_in_vain(self, depot, faults, gate):
         """Messages that a closing producer cannot commit in time fail, and their futures say so."""
         faults.before = gate
-        producer = Producer(depot, "p", batch_rows=1)
+        producer = Producer(depot, "p", max_commit_rows=1)
         first = producer.send(key="k", type="t")
         gate.await_commit()
         second = producer.send(key="k", type="t")
@@ -575,7 +575,7 @@ class TestEnd:
         """At the end of a program held messages are committed, and their futures end."""
         program = (
             "from windrow import Producer\n"
-            f"producer = Producer({depot!r}, 'p', linger_ms={NEVER})\n"
+            f"producer = Producer({depot!r}, 'p', linger={NEVER!r})\n"
             "future = producer.send(key='k', type='t')\n"
             "future.add_done_callback(lambda done: print(done.result().sequence))\n"
         )

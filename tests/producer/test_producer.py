@@ -23,7 +23,7 @@ from windrow.errors import (
 from windrow.producer import Ack, Buffer, Position, Producer, State, queue
 from windrow.producer.delivery import Batch
 
-NEVER = 3_600_000  # milliseconds
+NEVER = "1h"
 MOMENT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
@@ -47,7 +47,7 @@ class TestSend:
     def test_order_and_numbers(self, depot):
         """Messages of many commits have numbers without a gap, in the order of sending, also after a restart."""
         for _ in range(2):
-            with Producer(depot, "p", batch_rows=7) as producer:
+            with Producer(depot, "p", max_commit_rows=7) as producer:
                 sent = [producer.send(key="k", type="t", payload=str(number)) for number in range(50)]
             numbers = [future.result(0).sequence for future in sent]
             assert numbers == list(range(numbers[0], numbers[0] + 50))
@@ -66,7 +66,7 @@ class TestSend:
         """`send_invalid` stores an invalid message of any size in its turn, with NULL for missing values; it refuses a
         valid message, and a payload that is not text.
         """
-        with Producer(depot, "p", max_message_bytes=200, buffer_bytes=300) as producer:
+        with Producer(depot, "p", max_message_bytes=200, max_buffer_bytes=300) as producer:
             sent = [
                 producer.send(key="k", type="t", event_time=MOMENT, payload="1"),
                 producer.send_invalid(key="a/b", payload="x" * 1_000),
@@ -141,7 +141,7 @@ class TestSend:
 
     def test_not_cancelled(self, depot):
         """Cancelling a future does not take its message back."""
-        with Producer(depot, "p", linger_ms=NEVER) as producer:
+        with Producer(depot, "p", linger=NEVER) as producer:
             future = producer.send(key="k", type="t")
             assert not future.cancel()
         assert future.result(0) == Ack(1, 1)
@@ -150,15 +150,15 @@ class TestSend:
 class TestHolding:
     def test_together(self, depot):
         """Messages that nobody waits for are committed together."""
-        with Producer(depot, "p", linger_ms=NEVER) as producer:
+        with Producer(depot, "p", linger=NEVER) as producer:
             sent = [producer.send(key="k", type="t") for _ in range(100)]
         assert {future.result(0).version for future in sent} == {1}
 
-    @pytest.mark.parametrize("limit", [{"batch_rows": 10}, {}], ids=["rows", "bytes"])
+    @pytest.mark.parametrize("limit", [{"max_commit_rows": 10}, {}], ids=["rows", "bytes"])
     def test_enough(self, depot, monkeypatch, limit):
-        """A full batch is committed before `linger_ms` is over."""
+        """A full batch is committed before `linger` is over."""
         monkeypatch.setattr(queue, "BATCH_BYTES", 1_000)
-        with Producer(depot, "p", linger_ms=NEVER, **limit) as producer:
+        with Producer(depot, "p", linger=NEVER, **limit) as producer:
             first = producer.send(key="k", type="t", payload="x" * 50)
             ended = threading.Event()
             first.add_done_callback(lambda _: ended.set())
@@ -167,15 +167,15 @@ class TestHolding:
             assert ended.wait(60)
 
     def test_time(self, depot):
-        """A message that nobody waits for is committed after `linger_ms`."""
-        with Producer(depot, "p", linger_ms=50) as producer:
+        """A message that nobody waits for is committed after `linger`."""
+        with Producer(depot, "p", linger="50ms") as producer:
             ended = threading.Event()
             producer.send(key="k", type="t").add_done_callback(lambda _: ended.set())
             assert ended.wait(60)
 
     def test_all_wait(self, depot):
-        """When every sender waits for its message, they are committed together without waiting for `linger_ms`."""
-        with Producer(depot, "p", linger_ms=NEVER) as producer:
+        """When every sender waits for its message, they are committed together without waiting for `linger`."""
+        with Producer(depot, "p", linger=NEVER) as producer:
 
             def call():
                 for _ in range(5):
@@ -191,7 +191,7 @@ class TestHolding:
 
     def test_flush(self, depot):
         """After `flush` all messages sent before are in the depot."""
-        with Producer(depot, "p", linger_ms=NEVER) as producer:
+        with Producer(depot, "p", linger=NEVER) as producer:
             sent = [producer.send(key="k", type="t") for _ in range(3)]
             assert producer.flush(60)
             assert all(future.done() for future in sent)
@@ -200,7 +200,7 @@ class TestHolding:
 class TestMany:
     def test_between(self, depot):
         """A table is one commit, after everything sent before it and before everything sent after it."""
-        with Producer(depot, "p", linger_ms=NEVER) as producer:
+        with Producer(depot, "p", linger=NEVER) as producer:
             before = producer.send(key="k", type="t", payload="before")
             table = producer.send_many(pa.table({"key": ["k", "k"], "type": ["t", "t"], "payload": ["1", "2"]}))
             after = producer.send(key="k", type="t", payload="after")
@@ -210,7 +210,7 @@ class TestMany:
     def test_larger_than_the_buffer(self, depot):
         """A table that is larger than the buffer is sent once nothing else is held."""
         table = pa.table({"key": ["k"] * 1_000, "type": ["t"] * 1_000})
-        with Producer(depot, "p", buffer_bytes=2_000, max_message_bytes=500) as producer:
+        with Producer(depot, "p", max_buffer_bytes=2_000, max_message_bytes=500) as producer:
             sent = [producer.send_many(table) for _ in range(3)]
             assert [future.result(60).sequence for future in sent] == [1_000, 2_000, 3_000]
             assert empty(producer)
@@ -268,7 +268,7 @@ class TestSharing:
         """
         faults.before = gate
         shared = Buffer(400)
-        chosen = {"buffer": shared, "max_message_bytes": 100, "max_block": "0s", "linger_ms": 0}
+        chosen = {"buffer": shared, "max_message_bytes": 100, "block_timeout": "0s", "linger": "0s"}
         with Producer(depot, "a", **chosen) as one, Producer(depot, "b", **chosen) as other:
             sent = [producer.send(key="k", type="t", payload="x" * 30) for producer in (one, other) * 2]
             with pytest.raises(BufferFullError):
@@ -281,7 +281,7 @@ class TestSharing:
     def test_waiting(self, depot):
         """A sender that waits for room in a shared buffer makes the messages of all its ids be committed."""
         shared = Buffer(200)
-        chosen = {"buffer": shared, "max_message_bytes": 200, "linger_ms": NEVER}
+        chosen = {"buffer": shared, "max_message_bytes": 200, "linger": NEVER}
         with Producer(depot, "a", **chosen) as one, Producer(depot, "b", **chosen) as other:
             first = one.send(key="k", type="t", payload="x" * 100)
             second = other.send(key="k", type="t", payload="x" * 100)
@@ -304,7 +304,7 @@ class TestSharing:
     def test_batch_by(self, depot):
         """With `batch_by`, a commit has the messages of one value of that column, in the order of sending."""
         keys = "aabbba"
-        with Producer(depot, "p", batch_by="key", linger_ms=NEVER) as producer:
+        with Producer(depot, "p", batch_by="key", linger=NEVER) as producer:
             sent = [producer.send(key=key, type="t") for key in keys]
             producer.flush(60)
             assert [future.result(0).version for future in sent] == [1, 1, 2, 2, 2, 3]
@@ -321,7 +321,7 @@ class TestFairness:
             if len(acks) < 50:
                 busy.send(key="k", type="t").add_done_callback(go_on)
 
-        with Producer(depot, "busy", batch_rows=1) as busy, Producer(depot, "other") as other:
+        with Producer(depot, "busy", max_commit_rows=1) as busy, Producer(depot, "other") as other:
             busy.send(key="k", type="t").add_done_callback(go_on)
             mine = other.send(key="k", type="t").result(60)
             assert other.flush(60)
@@ -329,7 +329,7 @@ class TestFairness:
 
     def test_memory(self, depot):
         """Futures do not keep messages in memory, except those of the committer's last batch."""
-        with Producer(depot, "p", batch_rows=5) as producer:
+        with Producer(depot, "p", max_commit_rows=5) as producer:
             sent = [producer.send(key="k", type="t") for _ in range(20)]
             producer.flush(60)
             gc.collect()
@@ -344,7 +344,7 @@ class TestAsync:
         async def gather():
             return await asyncio.gather(*(producer.send_async(key="k", type="t") for _ in range(200)))
 
-        with Producer(depot, "p", linger_ms=NEVER) as producer:
+        with Producer(depot, "p", linger=NEVER) as producer:
             found = asyncio.run(gather())
         assert sorted(ack.sequence for ack in found) == list(range(1, 201))
         assert len({ack.version for ack in found}) < 20
@@ -355,7 +355,7 @@ class TestAsync:
         async def gather():
             return await asyncio.gather(*(producer.send_async(key="k", type="t") for _ in range(50)))
 
-        with Producer(depot, "p", buffer_bytes=200, max_message_bytes=100) as producer:
+        with Producer(depot, "p", max_buffer_bytes=200, max_message_bytes=100) as producer:
             assert len(asyncio.run(gather())) == 50
             assert empty(producer)
 
@@ -380,8 +380,8 @@ class TestLife:
         """
         with Producer(depot, "p"):
             with pytest.raises(ProducerInUseError):
-                Producer(depot, "p", linger_ms=1)
-            with Producer(depot, "q", linger_ms=1) as other:
+                Producer(depot, "p", linger="1ms")
+            with Producer(depot, "q", linger="1ms") as other:
                 assert other.send(key="k", type="t").result(60).sequence == 1
 
     def test_last_sequence(self, depot):
@@ -401,7 +401,7 @@ class TestLife:
             thread.join(60)
         assert set(threading.enumerate()) <= before
 
-    @pytest.mark.parametrize("wrong", [{"hold": 1}, {"linger_ms": -1}, {"max_block": "soon"}])
+    @pytest.mark.parametrize("wrong", [{"hold": 1}, {"linger": "-1s"}, {"block_timeout": "soon"}])
     def test_settings(self, depot, wrong):
         """An unknown or invalid setting is an error."""
         with pytest.raises(SettingsError):

@@ -61,7 +61,7 @@ class TestSend:
 
     def test_batches(self, depot: str) -> None:
         """Buffers that are sent together are committed together, and the log says how many bytes a version has."""
-        with RawProducer(depot, "socket", linger_ms=60_000, batch_rows=10) as producer:
+        with RawProducer(depot, "socket", linger=60_000, max_commit_rows=10) as producer:
             sent = [producer.send(b"x" * number) for number in range(1, 26)]
             assert sent[19].result(60).version == 2
         assert [one.result(0).version for one in sent] == [1] * 10 + [2] * 10 + [3] * 5
@@ -168,7 +168,7 @@ class TestGoesOn:
                 raise OSError("no space left on device")
 
         faults.before = full
-        with RawProducer(depot, "socket", batch_rows=1) as producer:
+        with RawProducer(depot, "socket", max_commit_rows=1) as producer:
             sent = [producer.send(piece) for piece in (b"a", b"b", b"c")]
         assert [one.result(0).sequence for one in sent] == [1, 2, 3]
         assert [piece for _, piece, _ in contents(depot)["socket"]] == [b"a", b"b", b"c"]
@@ -181,7 +181,7 @@ class TestGoesOn:
                 raise IncompatibleTableError("no", "no")
 
         faults.before = refused
-        with RawProducer(depot, "socket", batch_rows=1) as producer:
+        with RawProducer(depot, "socket", max_commit_rows=1) as producer:
             sent = [producer.send(b"%d" % at) for at in range(5)]
             ends = [one.exception(60) for one in sent]
             assert ends[0] is None
@@ -199,7 +199,7 @@ class TestGoesOn:
         number is refused if that commit succeeded after all.
         """
         faults.before = lambda attempt: gate(attempt) if attempt == 1 else None
-        producer = RawProducer(depot, "socket", batch_rows=1, delivery_timeout="500ms")
+        producer = RawProducer(depot, "socket", max_commit_rows=1, delivery_timeout="500ms")
         first = producer.send(b"a")
         gate.await_commit()
         second = producer.send(b"b")
@@ -208,7 +208,7 @@ class TestGoesOn:
         with pytest.raises(ProducerClosedError):
             producer.send(b"c")
         producer.close()
-        again = RawProducer(depot, "socket", batch_rows=1)
+        again = RawProducer(depot, "socket", max_commit_rows=1)
         repeated = again.send(b"a", sequence=again.last_sequence() + 1)
         gate.open()
         assert isinstance(repeated.exception(60), InvalidMessageError)
@@ -236,7 +236,7 @@ class TestFence:
         """
         other = (
             "import sys; from windrow import RawProducer\n"
-            "producer = RawProducer(sys.argv[1], 'socket', batch_rows=3, linger_ms=5, buffer_bytes=4_000, "
+            "producer = RawProducer(sys.argv[1], 'socket', max_commit_rows=3, linger='5ms', max_buffer_bytes=4_000, "
             "max_message_bytes=1000)\n"
             "for number in range(producer.last_sequence() + 1, 100_000):\n"
             "    future = producer.send(b'%d\\n' % number)\n"
@@ -293,7 +293,7 @@ def test_to_batches(depot: str, tmp_path: Path) -> None:
         format={"type": "csv", "header": False, "fields": {"ts": "timestamp[us]", "k": "string", "v": "string"}},
     )
     while at < len(data):
-        with RawProducer(depot, "line", batch_rows=3) as producer:
+        with RawProducer(depot, "line", max_commit_rows=3) as producer:
             for _ in range(9):
                 size = shape.randint(0, 60)
                 producer.send(data[at : at + size], last=0 < len(data) - at <= size)

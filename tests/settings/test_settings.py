@@ -101,7 +101,7 @@ class TestMistakes:
             ("[depot]\ntable = 'x'\n[depot.columns]\nkey = 1", 4, "depot_columns.key"),
             ("[mqtt]\r\nbroker = ''\r\n", 2, "mqtt.broker"),
             ("depot = 'a\u2028b'\nretries = -1", 2, "retries"),
-            ("[mqtt]\ngroup = 'a'\nkey_file = 'x'", 1, "certificate_file"),
+            ("[mqtt]\nshare_name = 'a'\nkey_file = 'x'", 1, "certificate_file"),
         ],
     )
     def test_says_in_which_line(self, tmp_path: Path, content: str, line: int, says: str) -> None:
@@ -172,10 +172,10 @@ class TestMistakes:
     @pytest.mark.parametrize("text", ["readings, ^plant-.*", '["readings", "^plant-.*"]'])
     def test_list_in_a_variable(self, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
         """A variable of a list takes text with commas between, or JSON."""
-        for name in ("KAFKA__TOPICS", "KAFKA__COLUMNS", "MQTT__TOPICS", "MAINTAIN__OTHER_LEDGERS"):
+        for name in ("KAFKA__TOPICS", "KAFKA__FIELD_MAP", "MQTT__TOPICS", "MAINTAIN__OTHER_LEDGERS"):
             monkeypatch.setenv(f"WINDROW_{name}", text)
         found = Settings()
-        lists = found.kafka.topics, found.kafka.columns, found.mqtt.topics, found.maintain.other_ledgers
+        lists = found.kafka.topics, found.kafka.field_map, found.mqtt.topics, found.maintain.other_ledgers
         assert [list(one) for one in lists] == [["readings", "^plant-.*"]] * 4
 
     def test_all_at_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +189,7 @@ class TestMistakes:
         first, *lines = str(caught.value).splitlines()
         assert first == "WINDROW-SETTINGS: 6 settings are wrong"
         told = ["variable WINDROW_LEGDER: unknown variable", f"{file}, line 1: unknown", f"{file}, line 3: run.trig",
-                f"{file}, line 5: producer.batch_rows", "variable WINDROW_MQTT__BROKER: ", "max_retries"]  # fmt: skip
+                f"{file}, line 5: producer.max_commit_rows", "variable WINDROW_MQTT__BROKER: ", "max_retries"]  # fmt: skip
         for one in told:
             assert len([line for line in lines if line.startswith(one)]) == 1, (one, lines)
 

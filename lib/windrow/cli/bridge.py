@@ -56,8 +56,11 @@ def bridge(
     if kind not in KINDS:
         raise SettingsError(f"{kind!r} cannot be bridged", f"Say {', '.join(KINDS)}.")
     seconds = None if duration is None else microseconds(duration, "--duration") / SECOND
-    flags: dict[str, Any] = {"topics": topic or None, "group": group}
-    flags |= {"brokers": broker} if kind == "kafka" else {"broker": broker, "client_id": client_id}
+    flags: dict[str, Any] = {"topics": topic or None}
+    if kind == "kafka":
+        flags |= {"bootstrap_servers": broker, "group_id": group}
+    else:
+        flags |= {"broker": broker, "client_id": client_id, "share_name": group}
     part = {name: value for name, value in flags.items() if value is not None} or None
     if client_id if kind == "kafka" else until_end:
         name = "--client-id is for mqtt" if kind == "kafka" else "--until-end is for kafka"

@@ -13,6 +13,7 @@ import typer
 from windrow.cli.progress import counter
 from windrow.cli.shared_options import Call, command, count
 from windrow.errors import InputFileError, SettingsError
+from windrow.model.durations import SECOND
 from windrow.settings.path_cache import PRODUCE
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def _produce_raw(call: Call, file: str, source: str, end_source: bool) -> None:
         _closing(RawProducer(chosen.depot, source, retention=chosen.retention, **part.model_dump())) as producer,
         counter("produce", quiet=call.json) as progress,
     ):
-        input_ = BytesInput(descriptor, stop, min(part.max_message_bytes, CHUNK_BYTES), part.linger_ms / 1_000)
+        input_ = BytesInput(descriptor, stop, min(part.max_message_bytes, CHUNK_BYTES), part.linger / SECOND)
         done = send_bytes(producer, input_, end_source, lambda size: progress("bytes", size))
     ended = f"{source} ends with it." if done.ended else f"{source} continues with chunk {done.sequence + 1:,}."
     stopped = " Stopped before the end of the input." if done.stopped else ""

@@ -1,7 +1,7 @@
 """The producer: sends messages to a depot in batches, without a JVM.
 
 A commit to a Delta table takes about ten milliseconds, whatever its size. So messages are not committed one by one: a
-*queue* holds them for up to `linger_ms` or until a batch is full, and the depot's committer thread writes them in one
+*queue* holds them for up to `linger` or until a batch is full, and the depot's committer thread writes them in one
 commit. Each process has one such thread per depot. The sender of a message gets a future of its acknowledgement, which
 holds the depot version and the message's number.
 

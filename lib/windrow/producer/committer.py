@@ -80,7 +80,7 @@ class Committer:
             if chosen.durable:
                 sync_recent(self.location)
             ended = raw and reached.mark is not None
-            room = buffer or Buffer(chosen.buffer_bytes)
+            room = buffer or Buffer(chosen.max_buffer_bytes)
             with self._bell.lock:
                 queue = ProducerQueue(name, chosen, reached.sequence, self._bell, room, ordered=raw, ended=ended)
                 self._queues[name] = queue

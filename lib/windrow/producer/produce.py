@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from windrow.errors import InputMismatchError, InvalidMessageError, WindrowError
+from windrow.model.durations import SECOND
 from windrow.operate.log import log
 from windrow.producer.delivery import Ack, Position
 from windrow.producer.input import Fingerprint, Input
@@ -60,7 +61,7 @@ class Production:
         `committed` is called with the number of messages of this input that are in the depot.
         """
         self._producer, self._lines, self._reader, self._committed = producer, lines, reader, committed
-        self._limits = (chosen.batch_rows, BATCH_BYTES, chosen.linger_ms / 1_000)
+        self._limits = (chosen.max_commit_rows, BATCH_BYTES, chosen.linger / SECOND)
         self._fingerprint = Fingerprint()
         self._taken = 0
         self._flying: tuple[Future[Ack], Portion] | None = None

@@ -50,8 +50,8 @@ class Producer(Sender):
             producer_id: The name under which messages are numbered; one process uses it at a time.
             payload: The type of payloads of a new depot, such as `double`.
             retention: The retention of a new depot.
-            buffer: Room that producers of several ids share, in place of `buffer_bytes`.
-            settings: Those of `[producer]`, and `buffer_bytes`, `max_block`, `delivery_timeout` and `durable`.
+            buffer: Room that producers of several ids share, in place of `max_buffer_bytes`.
+            settings: Those of `[producer]`, and `max_buffer_bytes`, `block_timeout`, `delivery_timeout` and `durable`.
 
         Raises:
             SettingsError: A setting is wrong.
@@ -106,7 +106,7 @@ class Producer(Sender):
         Times are datetimes with a zone or microseconds since the epoch, and default to now. `source` defaults to the
         producer's id, `sequence` to the message's number. The payload is text, bytes, or a number, which is kept as its
         text; in a depot with another type of payloads it is a number, a bool, or a dict. Waits for room as long as
-        `max_block` says. Raises InvalidMessageError, BufferFullError, ProducerFencedError, ProducerClosedError.
+        `block_timeout` says. Raises InvalidMessageError, BufferFullError, ProducerFencedError, ProducerClosedError.
         """
         return self._send(self._row(key, type, event_time, payload, source, received_at, sequence))
 
@@ -213,8 +213,8 @@ class RawProducer(Sender):
             depot: The path of the raw depot.
             source: The name of the raw source.
             retention: The retention of a new depot.
-            buffer: Room that producers of several sources share, in place of `buffer_bytes`.
-            settings: Those of `[producer]`, and `buffer_bytes`, `max_block`, `delivery_timeout` and `durable`.
+            buffer: Room that producers of several sources share, in place of `max_buffer_bytes`.
+            settings: Those of `[producer]`, and `max_buffer_bytes`, `block_timeout`, `delivery_timeout` and `durable`.
 
         Raises:
             SettingsError: A setting is wrong.
@@ -238,8 +238,8 @@ class RawProducer(Sender):
         """Send a buffer as the next chunk, and return the future of its acknowledgement with the chunk's number.
 
         The `last` chunk ends the source. With a `sequence`, the chunk is refused unless that is its number, so that
-        nothing is sent twice after a chunk with an unknown outcome. Waits for room as long as `max_block` says. Raises
-        InvalidMessageError, BufferFullError, ProducerFencedError, ProducerClosedError.
+        nothing is sent twice after a chunk with an unknown outcome. Waits for room as long as `block_timeout` says.
+        Raises InvalidMessageError, BufferFullError, ProducerFencedError, ProducerClosedError.
         """
         return self._send(self._chunk(buffer, last, sequence))
 

@@ -1,7 +1,7 @@
 """The queue of one producer id: messages that are sent and not committed yet, in order and within limits.
 
 Everything happens under the committer's lock. A batch is *due* when it is sealed (full, a table, or flushed), when its
-first message has waited for `linger_ms`, when all of its messages are awaited, or when senders wait for room. Only the
+first message has waited for `linger`, when all of its messages are awaited, or when senders wait for room. Only the
 first batch can be due and only one is in flight, so messages are committed in the order in which they were sent.
 """
 
@@ -98,7 +98,7 @@ class ProducerQueue:
             self._took(batch, byte_count)
             if isinstance(row, ChunkRow) and row.last:
                 batch.mark, batch.sealed, self._ended = ENDED, True, True
-            if batch.messages >= self.chosen.batch_rows or batch.reserved >= BATCH_BYTES:
+            if batch.messages >= self.chosen.max_commit_rows or batch.reserved >= BATCH_BYTES:
                 batch.sealed = True
             self._tell(batch)
             return delivery
@@ -172,7 +172,7 @@ class ProducerQueue:
         first = self._batches[0]
         if first.sealed or first.all_wait or self.buffer.has_waiting:
             return first.begun
-        return first.begun + self.chosen.linger_ms / 1_000
+        return first.begun + self.chosen.linger / SECOND
 
     def take(self) -> Batch:
         """Remove the first batch to commit it."""
@@ -289,7 +289,7 @@ class ProducerQueue:
         self._require_open()
         if not self.buffer.has_waiting and self.buffer.fits(byte_count):
             return
-        if not self.chosen.max_block:
+        if not self.chosen.block_timeout:
             raise self._full()
         if not may_wait:
             raise BufferFullError(
@@ -301,7 +301,7 @@ class ProducerQueue:
         try:
             mine = self._bell.room.wait_for(
                 lambda: self.state is not State.OPEN or (self.buffer.is_first(ticket) and self.buffer.fits(byte_count)),
-                self.chosen.max_block / SECOND,
+                self.chosen.block_timeout / SECOND,
             )
         finally:
             self.buffer.step_out(ticket)
@@ -316,7 +316,7 @@ class ProducerQueue:
         waiting_bytes = self.buffer.size_bytes - self.buffer.available_bytes
         return BufferFullError(
             f"the buffer of producer {self.name!r} is full: it holds {waiting_bytes:,} bytes",
-            "Messages come faster than they are committed. Send less, or raise buffer_bytes or max_block.",
+            "Messages come faster than they are committed. Send less, or raise max_buffer_bytes or block_timeout.",
         )
 
     def _require_open(self) -> None:

@@ -35,7 +35,7 @@ class Sender:
         Raises SettingsError, IncompatibleTableError, TableUnreadableError, ProducerInUseError.
         """
         self._name = name
-        room = {} if buffer is None else {"buffer_bytes": buffer.size_bytes}
+        room = {} if buffer is None else {"max_buffer_bytes": buffer.size_bytes}
         self._chosen = part(ProducerOptions, settings | room)
         self._process = os.getpid()
         self._committer, self._queue = REGISTRY.join(depot, name, self._chosen, schema, retention, buffer)
@@ -90,7 +90,7 @@ class Sender:
         self._require_usable()
         try:
             delivery = self._queue.send(ready, may_wait=False)
-        except BufferFullError:  # another thread waits for room, or raises as `when_full` says
+        except BufferFullError:  # another thread waits for room, or raises as `block_timeout` says
             delivery = await asyncio.get_running_loop().run_in_executor(None, self._queue.send, ready)
         delivery.awaited()
         return await asyncio.wrap_future(delivery)

@@ -21,7 +21,7 @@ class MqttPart(Part):
     broker: str = Field("127.0.0.1", description="HOST or HOST:PORT, with TLS mqtts://HOST or mqtts://HOST:PORT")
     topics: list[str] = Field(default_factory=list, description="topic patterns, e.g. plant/{key}/{type...}")
     client_id: str = Field("windrow-bridge", min_length=1, description="the session of this bridge; keep it")
-    group: str = Field("", description="name of a shared subscription; empty: none")
+    share_name: str = Field("", description="name of a shared subscription; empty: none")
     event_time: str = Field("arrival", description="arrival, collectd, or json:FIELD of the payload")
     username: str = Field("", description="empty: none")
     password: SecretStr = Field(SecretStr(""), description="file:PATH of its file, or better in WINDROW_MQTT__PASSWORD")
@@ -54,19 +54,25 @@ class MqttPart(Part):
             raise ValueError("certificate_file and key_file must be set together")
         if not self.tls and (self.ca_file or self.certificate_file):
             raise ValueError("certificates need a broker that begins with mqtts://")
-        if set(self.group) & set("/+#"):
-            raise ValueError("group must not contain / + or #")
+        if set(self.share_name) & set("/+#"):
+            raise ValueError("share_name must not contain / + or #")
         return self
 
 
 class KafkaPart(Part):
     """`[kafka]`: the topics that `windrow bridge kafka` takes messages from."""
 
-    brokers: str = Field("127.0.0.1:9092", min_length=1, description="HOST:PORT of some brokers, with commas between")
+    bootstrap_servers: str = Field(
+        "127.0.0.1:9092", min_length=1, description="HOST:PORT of some brokers, with commas between"
+    )
     topics: list[str] = Field(default_factory=list, description="topics; one that begins with ^ is a pattern")
-    group: str = Field("windrow-bridge", min_length=1, description="consumer group, whose workers share the partitions")
-    start: str = Field("earliest", description="of a new partition: earliest, latest or timestamp:2026-01-31T12:00:00Z")
-    columns: list[str] = Field(
+    group_id: str = Field(
+        "windrow-bridge", min_length=1, description="consumer group, whose workers share the partitions"
+    )
+    start_from: str = Field(
+        "earliest", description="of a new partition: earliest, latest or timestamp:2026-01-31T12:00:00Z"
+    )
+    field_map: list[str] = Field(
         default_factory=list, description="what fills columns, e.g. key=device; see docs/howto/kafka.md"
     )
     event_time: str = Field("arrival", description="arrival (Kafka's timestamp), collectd, or json:FIELD of the value")

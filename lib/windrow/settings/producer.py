@@ -14,8 +14,8 @@ BATCH_BYTES = 1_048_576  # a producer commits this many at once; a guess
 class ProducerPart(Part):
     """`[producer]`: how messages that are sent become commits."""
 
-    linger_ms: int = Field(100, ge=0, description="longest wait of a message for others, in milliseconds")
-    batch_rows: Count = Field(10_000, description="a batch of this many messages is committed at once")
+    linger: Duration = Field("100ms", description="how long a message waits for others to share its commit")  # type: ignore[assignment]
+    max_commit_rows: Count = Field(10_000, description="so many messages are committed without waiting")
     max_message_bytes: Count = Field(1_048_576, description="a larger message is refused")
     batch_by: Literal["", "source", "key", "type"] = Field(
         "", description="messages sent one by one share a commit only with the same value of this column"
@@ -25,18 +25,20 @@ class ProducerPart(Part):
 class ProducerOptions(ProducerPart):
     """What `Producer` and `RawProducer` take beside `[producer]`.
 
-    `buffer_bytes` wait for their commit at most. Sending waits for room as long as `max_block`; 0s: it raises at once.
-    A message that is not committed after `delivery_timeout` fails. `durable` acknowledges only what a local disk keeps
-    through a power cut.
+    `max_buffer_bytes` wait for their commit at most. Sending waits for room as long as `block_timeout`; 0s: it raises
+    at once. A message that is not committed after `delivery_timeout` fails. `durable` acknowledges only what a local
+    disk keeps through a power cut.
     """
 
-    buffer_bytes: Count = 67_108_864
-    max_block: Duration = "60s"  # type: ignore[assignment]
+    max_buffer_bytes: Count = 67_108_864
+    block_timeout: Duration = "60s"  # type: ignore[assignment]
     delivery_timeout: Duration = "120s"  # type: ignore[assignment]
     durable: bool = True
 
     @model_validator(mode="after")
     def _has_room(self) -> Self:
-        if self.max_message_bytes > self.buffer_bytes:
-            raise ValueError("max_message_bytes must be at most buffer_bytes, or a large message would wait for ever")
+        if self.max_message_bytes > self.max_buffer_bytes:
+            raise ValueError(
+                "max_message_bytes must be at most max_buffer_bytes, or a large message would wait for ever"
+            )
         return self

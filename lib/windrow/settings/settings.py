@@ -201,7 +201,7 @@ class Settings(BaseSettings):
     def producer_options(self) -> ProducerOptions:
         """Return the options of the producers that commands open: waiting messages have their part of the memory."""
         room = max(self.max_memory_bytes // BUFFERS_IN_MEMORY, self.producer.max_message_bytes)
-        return ProducerOptions(**self.producer.model_dump(), durable=self.durable, buffer_bytes=room)
+        return ProducerOptions(**self.producer.model_dump(), durable=self.durable, max_buffer_bytes=room)
 
     @property
     def max_cached_bytes(self) -> int:

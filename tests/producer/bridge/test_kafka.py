@@ -37,7 +37,7 @@ pytestmark = pytest.mark.kafka
 def settings(
     kafka: KafkaBroker, depot: str, *topics: str, producer: Any = None, payload_type: str = "", **chosen: Any
 ) -> Settings:
-    part = {"brokers": kafka.place, "topics": list(topics)} | chosen
+    part = {"bootstrap_servers": kafka.place, "topics": list(topics)} | chosen
     given = {"kafka": part, "producer": producer or {}, "payload_type": payload_type}
     return Settings(depot=depot, ledger=f"{depot}-ledger", **given)
 
@@ -66,7 +66,7 @@ class TestLag:
         topic = kafka.topic(2)
         kafka.publish(topic, *numbers(3))
         bridge(kafka, depot, kafka.topic())
-        part = f'brokers = "{kafka.place}"\ntopics = ["{topic}"]\n'
+        part = f'bootstrap_servers = "{kafka.place}"\ntopics = ["{topic}"]\n'
         Path("windrow.toml").write_text(f'depot = "{depot}"\nledger = "{depot}-ledger"\n[kafka]\n{part}')
         windrow("run")
         assert "3 offsets of 2 partitions are not in the depot" in windrow("status", "--kafka").out
@@ -90,7 +90,7 @@ class TestLag:
         places = ["--depot", depot, "--ledger", f"{depot}-ledger"]
         windrow("run", *places)
         assert "WINDROW-SETTINGS: there are no topics to ask for" in windrow("status", "--kafka", *places).err
-        part = f'brokers = "127.0.0.1:{free_port()}"\ntopics = ["t"]\n'
+        part = f'bootstrap_servers = "127.0.0.1:{free_port()}"\ntopics = ["t"]\n'
         Path("windrow.toml").write_text(f"[kafka]\n{part}")
         said = windrow("status", "--kafka", *places)
         assert (said.status, "WINDROW-BROKER: no broker answers" in said.err) == (3, True)
@@ -126,7 +126,7 @@ class TestReading:
                 opened._join()
 
         monkeypatch.setattr("windrow.producer.bridge.kafka.TICK", 0.001)  # looks whether it is at the end without any
-        one_by_one = settings(kafka, depot, topic, producer={"batch_rows": 1})
+        one_by_one = settings(kafka, depot, topic, producer={"max_commit_rows": 1})
         with KafkaBridge(one_by_one, join, until_end=True) as opened:
             assert opened.run(PATIENCE_SECONDS).lag == 0
         assert payloads(depot) == numbers(12)
@@ -144,7 +144,7 @@ class TestReading:
         assert payloads(depot) == numbers(4)
 
     @pytest.mark.parametrize(
-        ("start", "found"),
+        ("start_from", "found"),
         [
             ("earliest", 6),
             ("latest", 2),
@@ -152,13 +152,13 @@ class TestReading:
             ("timestamp:2999-01-01T00:00:00Z", 2),
         ],
     )
-    def test_start(self, kafka, depot, start, found):
+    def test_start(self, kafka, depot, start_from, found):
         """A start counts for a partition that the depot does not know, once: what comes before the next run is read."""
         topic = kafka.topic()
         kafka.publish(topic, *numbers(4))
-        bridge(kafka, depot, topic, start=start)
+        bridge(kafka, depot, topic, start_from=start_from)
         kafka.publish(topic, *numbers(2, 4))
-        bridge(kafka, depot, topic, start="latest")
+        bridge(kafka, depot, topic, start_from="latest")
         assert payloads(depot) == numbers(6)[-found:]
 
     def test_json(self, kafka, depot):
@@ -171,7 +171,7 @@ class TestReading:
         publisher.produce(topic, value, "k", headers={"site": "hall-2"})
         publisher.flush()
         columns = ["key=device", "type=kind", "source=kafka.headers.site"]
-        bridge(kafka, depot, topic, columns=columns, event_time="json:at:ms")
+        bridge(kafka, depot, topic, field_map=field_map, event_time="json:at:ms")
         (row,) = messages(depot).to_pylist()
         assert (row["source"], row["key"], row["type"], row["payload"]) == ("hall-2", "p7", "level", value)
         assert row["event_time"].timestamp() == 1_769_860_800.25
@@ -181,7 +181,7 @@ class TestReading:
         topic = kafka.topic()
         kafka.publish(topic, "no json", b"\xff\x00", None, '{"kind": "level"}', '{"kind": 5}')
         kafka.publish(topic, '{"kind": "level"}', key=None)
-        done = bridge(kafka, depot, topic, columns=["type=kind"])
+        done = bridge(kafka, depot, topic, field_map=["type=kind"])
         assert (done.committed, done.invalid) == (6, 5)
         rows = [(row["sequence"], row["event_time"], row["payload"]) for row in messages(depot).to_pylist()]
         assert [time is None for _, time, _ in rows].count(True) == 5
@@ -240,7 +240,7 @@ class TestReading:
         kafka.publish(topic, *numbers(3))
         kafka.publish(topic, *numbers(4), partition=1)
         with KafkaBridge(
-            settings(kafka, depot, topic, producer={"batch_rows": 1}),
+            settings(kafka, depot, topic, producer={"max_commit_rows": 1}),
             lambda counts: seen.add((counts.committed, counts.lag)),
             until_end=True,
         ) as opened:
@@ -257,7 +257,7 @@ class TestReading:
         kafka.publish(topic, "?")
         (tmp_path / "windrow.toml").write_text(
             f'depot = "d"\nledger = "l"\nrules = {{ window = "10s" }}\n'
-            f'[kafka]\nbrokers = "{kafka.place}"\ntopics = ["{topic}"]\n'
+            f'[kafka]\nbootstrap_servers = "{kafka.place}"\ntopics = ["{topic}"]\n'
             'event_time = "json:at"\ncolumns = ["type=kind"]\n'
         )
         said = windrow("bridge", "kafka", "--until-end")
@@ -284,7 +284,7 @@ class TestRefusals:
         with pytest.raises(OffsetOutOfRangeError, match="deleted and made again"):
             bridge(kafka, depot, topic)
         assert payloads(depot) == numbers(3)
-        assert bridge(kafka, depot, topic, group="second").committed == 5
+        assert bridge(kafka, depot, topic, group_id="second").committed == 5
 
     def test_removed(self, kafka, depot):
         """Messages that the broker removed unread are an error, until the group's offset is reset by hand."""
@@ -321,7 +321,7 @@ class TestRefusals:
                 kafka.admin.delete_records([TopicPartition(topic, 0, 8)])[TopicPartition(topic, 0)].result(10)
 
         small = {"queued.min.messages": "1", "max.partition.fetch.bytes": "1000"}
-        slow = settings(kafka, depot, topic, producer={"batch_rows": 1}, properties=small)
+        slow = settings(kafka, depot, topic, producer={"max_commit_rows": 1}, properties=small)
         with (
             KafkaBridge(slow, remove, until_end=True) as opened,
             pytest.raises(OffsetOutOfRangeError, match="were not read"),
@@ -340,7 +340,7 @@ class TestRefusals:
                 bridge(kafka, depot, topic)
         assert "Use another group" in refused.value.hint
         assert payloads(depot) == numbers(5)
-        assert bridge(kafka, depot, topic, group="second").committed == 8
+        assert bridge(kafka, depot, topic, group_id="second").committed == 8
 
     def test_lost_and_nothing_there(self, kafka, depot):
         """So they are if at the last offset there is no message, but one of an aborted transaction."""
@@ -426,7 +426,7 @@ class TestRefusals:
         kafka.publish(topic, "1")
         (tmp_path / "secret").write_text(f"{PASSWORD}\n")
         (tmp_path / "windrow.toml").write_text(
-            f'[kafka]\nbrokers = "{kafka.guarded}"\ntopics = ["{topic}"]\n'
+            f'[kafka]\nbootstrap_servers = "{kafka.guarded}"\ntopics = ["{topic}"]\n'
             '[kafka.properties]\n"sasl.username" = "windrow"\n'
             '"security.protocol" = "SASL_PLAINTEXT"\n"sasl.mechanism" = "PLAIN"\n"ssl.key.password" = "heron-12"\n'
         )
@@ -452,10 +452,10 @@ class TestRefusals:
     @pytest.mark.parametrize(
         "wrong",
         [
-            {"start": "soon"},
-            {"start": "timestamp:soon"},
-            {"columns": ["event_time=at"]},
-            {"columns": ["key=kafka.kee"]},
+            {"start_from": "soon"},
+            {"start_from": "timestamp:soon"},
+            {"field_map": ["event_time=at"]},
+            {"field_map": ["key=kafka.kee"]},
             {"properties": {"isolation.level": "read_uncommitted"}},
             {"event_time": "soon"},
         ],
@@ -499,9 +499,9 @@ class Worker:
     def __init__(self, kafka: KafkaBroker, depot: str, topic: str, log: Path) -> None:
         self.log = log
         (log.parent / "windrow.toml").write_text(
-            f'depot = "{depot}"\n[kafka]\nbrokers = "{kafka.place}"\ntopics = ["{topic}"]\n'
+            f'depot = "{depot}"\n[kafka]\nbootstrap_servers = "{kafka.place}"\ntopics = ["{topic}"]\n'
             'properties = { "session.timeout.ms" = "1500", "heartbeat.interval.ms" = "300" }\n'
-            "[producer]\nlinger_ms = 20\nbatch_rows = 50\n"
+            "[producer]\nlinger = 20\nbatch_rows = 50\n"
         )
         command = [sys.executable, "-m", "windrow", "bridge", "kafka", "--json"]
         with log.open("a") as out:

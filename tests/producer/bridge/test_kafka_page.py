@@ -36,7 +36,7 @@ def test_settings(tmp_path: Path) -> None:
     """The settings of the page are settings."""
     [block] = blocks("toml")
     (tmp_path / "windrow.toml").write_text(block)
-    assert Settings.load(tmp_path / "windrow.toml").kafka.columns == ["source=device", "key=device", "type=kind"]
+    assert Settings.load(tmp_path / "windrow.toml").kafka.field_map == ["source=device", "key=device", "type=kind"]
 
 
 def test_commands(kafka: KafkaBroker, windrow: Command) -> None:

@@ -16,7 +16,7 @@ from windrow.producer.bridge.mqtt import MqttBridge
 from windrow.producer.bridge.reader import BASE64
 from windrow.settings.settings import Settings
 
-NEVER = 3_600_000  # milliseconds
+NEVER = "1h"
 ACCEPTED = b"\x20\x03\x00\x00\x00"
 
 
@@ -149,8 +149,8 @@ class TestMessages:
 
 class TestDepot:
     def test_full_house(self, start, publisher, depot):
-        """When the broker waits for acknowledgements of all that it may send, nobody waits for `linger_ms`."""
-        running = start(receive_maximum=5, producer={"linger_ms": NEVER})
+        """When the broker waits for acknowledgements of all that it may send, nobody waits for `linger`."""
+        running = start(receive_maximum=5, producer={"linger": NEVER})
         running.until(lambda counts: counts.connections == 1, "it is connected")
         publisher.publish_all(*[("plant/a/b", str(number)) for number in range(50)])
         running.until(lambda counts: counts.acknowledged == 50, "all is acknowledged")
@@ -161,7 +161,7 @@ class TestDepot:
         """While the depot hangs no more is taken than there is room for, and the connection stays; then all comes."""
         faults.before = gate
         monkeypatch.setattr(mqtt_connection, "KEEPALIVE_SECONDS", 1)
-        running = start(producer={"buffer_bytes": 4_000, "max_message_bytes": 1_000, "linger_ms": 0})
+        running = start(producer={"max_buffer_bytes": 4_000, "max_message_bytes": 1_000, "linger": "0s"})
         running.until(lambda counts: counts.connections == 1, "it is connected")
         publisher.publish_all(*[("plant/a/b", "x" * (20_000 if number == 30 else 500)) for number in range(50)])
         gate.await_commit()
@@ -229,7 +229,7 @@ class TestConnection:
         over the connection that brought it last.
         """
         faults.before = gate
-        running = start(producer={"linger_ms": 0})
+        running = start(producer={"linger": "0s"})
         running.until(lambda counts: counts.connections == 1, "it is connected")
         publisher.publish_all(*[("plant/a/b", "same") for _ in range(20)])
         running.until(lambda counts: counts.received == 20, "all has come")
@@ -251,7 +251,7 @@ class TestConnection:
         new: it is acknowledged when the depot has it, and what came before never is.
         """
         faults.before = gate
-        running = start(producer={"linger_ms": 0})
+        running = start(producer={"linger": "0s"})
         running.until(lambda counts: counts.connections == 1, "it is connected")
         publisher.publish_all(*[("plant/a/b", "same") for _ in range(20)])
         running.until(lambda counts: counts.received == 20, "all has come")
@@ -271,7 +271,7 @@ class TestConnection:
     def test_shared(self, start, publisher, tmp_path):
         """Bridges of one group share what is published: each message comes to one of them."""
         depots = [str(tmp_path / name) for name in ("one", "two")]
-        running = [start(into=depot, client_id=depot[-3:], group="g") for depot in depots]
+        running = [start(into=depot, client_id=depot[-3:], share_name="g") for depot in depots]
         for one in running:
             one.until(lambda counts: counts.connections == 1, "it is connected")
         publisher.publish_all(*[("plant/a/b", str(number)) for number in range(100)])

@@ -235,7 +235,7 @@ def test_settings(windrow: Command, monkeypatch, tmp_path):
         (f"broker = 'windrow:{PASSWORD}@10.0.0.7'", "HOST:PORT"),
         ("broker = 'mqtts://127.0.0.1'\nca_file = 'absent'", "certificates of [mqtt]"),
         ("certificate_file = 'x'", "must be set together"),
-        ("group = 'a/b'", "group"),
+        ("share_name = 'a/b'", "share_name"),
         ("event_time = 'noon'", "event_time"),
         ("topics = ['a/{b}']", "level 2"),
     ],

@@ -18,6 +18,7 @@ from typing import Any, Self
 from windrow.delta.locations import absolute
 from windrow.delta.table import latest_table
 from windrow.errors import BrokerError, MissingExtraError, OffsetOutOfRangeError, ProducerFencedError, SettingsError
+from windrow.model.durations import SECOND
 from windrow.model.timestamps import microseconds, time_text
 from windrow.operate.log import log
 from windrow.producer.bridge.kafka_partition import Partition, producer_id, producer_of, record
@@ -73,9 +74,9 @@ class KafkaBridge:
         if not self._kafka.topics:
             raise SettingsError("there are no topics to read", "Set topics in [kafka], or use --topic NAME.")
         Records(self._kafka, "", 0)  # refuses wrong columns and times
-        self._start = _start(self._kafka.start)
+        self._start = _start(self._kafka.start_from)
         self._begun = time.monotonic()
-        self._counts = KafkaSummary(self._kafka.brokers, self._kafka.group, settings.depot)
+        self._counts = KafkaSummary(self._kafka.bootstrap_servers, self._kafka.group_id, settings.depot)
         self._lines = Lines(self._counts, self._begun)
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._failed: BaseException | None = None
@@ -108,7 +109,7 @@ class KafkaBridge:
         """
         until = None if seconds is None else self._begun + seconds
         kafka, depot = self._kafka, self._settings.depot
-        log.info("bridge started", broker=kafka.brokers, depot=depot, topics=kafka.topics, windrow=VERSION)
+        log.info("bridge started", broker=kafka.bootstrap_servers, depot=depot, topics=kafka.topics, windrow=VERSION)
         self._join()
         with self._lines.until_ended():
             try:
@@ -146,7 +147,7 @@ class KafkaBridge:
         """
         limits, until = self._settings.producer, time.monotonic() + TICK
         rows = size = 0
-        while rows < limits.batch_rows and size < BATCH_BYTES:
+        while rows < limits.max_commit_rows and size < BATCH_BYTES:
             message: Any = self._consumer.poll(max(until - time.monotonic(), 0))
             if self._failed is not None:
                 raise self._failed
@@ -162,7 +163,7 @@ class KafkaBridge:
                 continue
             one.hold(message)
             if not rows:
-                until = time.monotonic() + limits.linger_ms / MILLISECOND
+                until = time.monotonic() + limits.linger / SECOND
             rows, size = rows + 1, size + len(message)
 
     def _send(self, one: Partition) -> None:
@@ -272,7 +273,7 @@ class KafkaBridge:
             raise OffsetOutOfRangeError(
                 f"{one.name} begins at offset {low:,}, but the depot has it only up to {one.next:,}: the broker has "
                 "removed messages that were not read",
-                f"To go on without them: kafka-consumer-groups --group {self._kafka.group} --topic {one.topic} "
+                f"To go on without them: kafka-consumer-groups --group {self._kafka.group_id} --topic {one.topic} "
                 "--reset-offsets --to-earliest --execute.",
             )
         log.warning("offsets removed", partition=one.name, depot_has_up_to=one.next, begins_at=low)
@@ -342,7 +343,7 @@ class KafkaBridge:
             self._failed = self._failed or self._named(KafkaException(error))
         else:
             self._trouble = error.str()
-            self._lines.warn("no connection", time.monotonic(), broker=self._kafka.brokers, error=error.str())
+            self._lines.warn("no connection", time.monotonic(), broker=self._kafka.bootstrap_servers, error=error.str())
 
     def _named(self, error: BaseException) -> BaseException:
         return refusal(error, self._kafka, self._trouble) if isinstance(error, KafkaException) else error
@@ -350,10 +351,10 @@ class KafkaBridge:
 
 def refusal(error: KafkaException, kafka: KafkaPart, trouble: str = "") -> BrokerError:
     """Return an error of the client as one of ours; `trouble` is what it said before."""
-    known, brokers = error.args[0], kafka.brokers
+    known, brokers = error.args[0], kafka.bootstrap_servers
     if known.code() in REFUSED:
         return BrokerError(
-            f"the broker {brokers} refuses group {kafka.group!r}: {known.str()}",
+            f"the broker {brokers} refuses group {kafka.group_id!r}: {known.str()}",
             "Check brokers, topics, properties and password in [kafka], and the permissions of this user.",
         )
     return BrokerError(
@@ -368,15 +369,15 @@ def _start(text: str) -> str | int:
         return text
     form, _, value = text.partition(":")
     if form != "timestamp":
-        raise SettingsError(f"kafka.start = {text!r} is invalid", "Use earliest, latest or timestamp:ISO.")
-    return microseconds(value, "kafka.start = timestamp:") // MILLISECOND
+        raise SettingsError(f"kafka.start_from = {text!r} is invalid", "Use earliest, latest or timestamp:ISO.")
+    return microseconds(value, "kafka.start_from = timestamp:") // MILLISECOND
 
 
 def _options(settings: Settings) -> dict[str, Any]:
     """Return the options of a consumer that reads only what is committed, and never chooses an offset itself."""
     patience = 2 * settings.producer_options.delivery_timeout // MILLISECOND + 60 * MILLISECOND
     ours = {
-        "group.id": settings.kafka.group,
+        "group.id": settings.kafka.group_id,
         # guard: kafka-read-committed
         "isolation.level": "read_committed",
         # guard: kafka-offset-never-chosen
@@ -386,7 +387,7 @@ def _options(settings: Settings) -> dict[str, Any]:
         "enable.partition.eof": True,
         "partition.assignment.strategy": "range,roundrobin",
         "max.poll.interval.ms": max(300 * MILLISECOND, patience),
-        "queued.max.messages.kbytes": max(settings.producer_options.buffer_bytes // 1_024, 1_024),
+        "queued.max.messages.kbytes": max(settings.producer_options.max_buffer_bytes // 1_024, 1_024),
     }
     if wrong := (ours.keys() | {"bootstrap.servers", "group.protocol"}) & settings.kafka.properties.keys():
         raise SettingsError(f"kafka.properties must not have {min(wrong)}", "The bridge sets it itself: leave it out.")
@@ -397,7 +398,10 @@ def connection(kafka: KafkaPart) -> dict[str, Any]:
     """Return the properties with which a client reaches the brokers. Raises SettingsError."""
     secret = password(kafka, "kafka")
     properties = {name: value.get_secret_value() for name, value in kafka.properties.items()}
-    ours = {"bootstrap.servers": kafka.brokers, "log_level": 2}  # `_on_error` tells what is worse than a notice
+    ours = {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "log_level": 2,
+    }  # `_on_error` tells what is worse than a notice
     return {**ours, **properties, **({"sasl.password": secret} if secret else {})}
 
 
@@ -420,12 +424,12 @@ def kafka_lag(settings: Settings, now: int) -> KafkaLag:
         lag = max(end - (begin if reached is None else reached), 0)
         partitions.append(PartitionLag(topic, number, reached, end, lag))
     total = sum(one.lag for one in partitions)
-    return KafkaLag(kafka.brokers, kafka.group, time_text(now), total, tuple(partitions))
+    return KafkaLag(kafka.bootstrap_servers, kafka.group_id, time_text(now), total, tuple(partitions))
 
 
 def _offsets(kafka: KafkaPart) -> dict[tuple[str, int], tuple[int, int]]:
     """Return the first offset and the end of each partition, without joining the group. Raises KafkaException."""
-    options = {"group.id": kafka.group, "isolation.level": "read_committed"}
+    options = {"group.id": kafka.group_id, "isolation.level": "read_committed"}
     with closing(Consumer(connection(kafka) | options, logger=LOG)) as consumer:
         places = [
             TopicPartition(topic, number)

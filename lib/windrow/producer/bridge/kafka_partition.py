@@ -30,7 +30,7 @@ from windrow.settings.settings import Settings
 
 def producer_id(kafka: KafkaPart, name: str) -> str:
     """Return the id of the producer of a topic, or of `topic/partition`."""
-    return f"kafka:{kafka.group}:{name}"
+    return f"kafka:{kafka.group_id}:{name}"
 
 
 def producer_of(settings: Settings, name: str) -> Producer:

@@ -24,7 +24,7 @@ NAMES = ("kafka.key", "kafka.topic", "kafka.partition", "kafka.offset", "kafka.t
 
 def mapped(kafka: KafkaPart) -> Fields:
     """Return what fills the columns: fields of a JSON value, or `kafka.key` and the like. Raises SettingsError."""
-    for column in kafka.columns:
+    for column in kafka.field_map:
         name, _, field = column.partition("=")
         if name not in TEXTS or (field.startswith(METADATA) and field not in NAMES and not field.startswith(HEADER)):
             raise SettingsError(
@@ -32,7 +32,7 @@ def mapped(kafka: KafkaPart) -> Fields:
                 f"The columns are {', '.join(TEXTS)}, and Kafka's names {', '.join(NAMES)} and {HEADER}NAME. "
                 "event_time has a setting of its own.",
             )
-    return Fields.of([*OURS, *kafka.columns])
+    return Fields.of([*OURS, *kafka.field_map])
 
 
 class Records(Reader):

@@ -55,7 +55,7 @@ class MqttBridge:
         self._connection = Connection(mqtt, self._filters, self._receive)
         self._producer = _producer(settings)
         limits = settings.producer_options
-        self._room, self._largest = limits.buffer_bytes, limits.max_message_bytes
+        self._room, self._largest = limits.max_buffer_bytes, limits.max_message_bytes
         self._reader = Reader(topics, event_time, self._producer.producer_id, self._producer.binary, self._largest)
         self._session, self._settled = Session(), deque[tuple[Entry, Future[Ack]]]()
         self._pause = PAUSE_SECONDS
@@ -230,7 +230,7 @@ class MqttBridge:
 
 
 def _producer(settings: Settings) -> Producer:
-    options = settings.producer_options.model_dump() | {"max_block": 0}
+    options = settings.producer_options.model_dump() | {"block_timeout": 0}
     return Producer(
         absolute(settings.depot),
         f"mqtt:{settings.mqtt.client_id}",

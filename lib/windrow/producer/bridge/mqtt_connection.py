@@ -51,7 +51,7 @@ class Connection:
         self.session_kept = False
         self.lost_because = ""
         self._mqtt, self._receive = mqtt, receive
-        self._filters = [f"$share/{mqtt.group}/{one}" if mqtt.group else one for one in filters]
+        self._filters = [f"$share/{mqtt.share_name}/{one}" if mqtt.share_name else one for one in filters]
         self._accepted = self.is_subscribed = False
         self._client = self._create_client(mqtt)
 
