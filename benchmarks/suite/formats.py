@@ -44,7 +44,7 @@ def measure(conditions: Conditions) -> Iterator[Row]:
     )
     for kind, line, arrow in kinds:
         clean = _file(count, line, 0)
-        format_ = format_of(FormatPart(type=kind, fields=FIELDS, header=False))  # as a run does, once
+        format_ = format_of(FormatPart(type=kind, fields=FIELDS, has_header=False))  # as a run does, once
         for share in BAD:
             name = f"{kind}, {share:.1%} bad" if share else f"{kind}, clean"
             ours = partial(timed, partial(_on_cores, 1, _staged, format_, _chunks(_file(count, line, share)), count))
@@ -74,7 +74,7 @@ def _small(conditions: Conditions) -> Iterator[Row]:
     count = conditions.size(60_000, 300)
     data = _file(count, _csv, 0)
     chunks = _chunks(data, SMALL_BYTES)
-    format_ = format_of(FormatPart(type="csv", fields=FIELDS, header=False))
+    format_ = format_of(FormatPart(type="csv", fields=FIELDS, has_header=False))
     ours = [timed(partial(_staged, format_, chunks, count)) for _ in range(conditions.rounds)]
     yield Row(f"csv, buffers of {SMALL_BYTES} bytes", len(data) / median(ours) / 1e6, "MB/s", aim=at_least(20))
     sources = conditions.size(SOURCES, 30)

@@ -129,7 +129,7 @@ def test_raw(spark: Any, schema: str, settings: Settings, clock: ManualClock) ->
     raw = settings.model_copy(
         update={
             "depot_columns": {"key": "k", "type": "'t'", "event_time": "received_at", "payload": "cast(v as string)"},
-            "format": FormatPart(type="csv", header=False, fields={"k": "string", "v": "int64"}),
+            "format": FormatPart(type="csv", has_header=False, fields={"k": "string", "v": "int64"}),
         }
     )
     open_tables(raw, spark).writer.create(None, "90d")

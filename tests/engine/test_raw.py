@@ -196,7 +196,11 @@ def test_no_format(world: Raw, engine: EngineFactory) -> None:
 def test_field_called_version(world: Raw) -> None:
     """A field may have any name but those of Delta's feed; one that is called version is no version of the depot."""
     world.append(("gateway", 1, b"7,d1,%s\n" % time_text(NOW).encode(), True))
-    chosen = {"type": "csv", "header": False, "fields": {"version": "int64", "device": "string", "ts": "timestamp[us]"}}
+    chosen = {
+        "type": "csv",
+        "has_header": False,
+        "fields": {"version": "int64", "device": "string", "ts": "timestamp[us]"},
+    }
     columns = {"source": "device", "key": "device", "type": "cast(version as string)", "event_time": "ts"}
     world.run(EngineFactory("embedded"), format=chosen, depot_columns=columns)
     ((_, _, _, inside),) = world.told()[0]
@@ -235,7 +239,7 @@ def test_binary_payload_without_mapping(world: Raw, engine: EngineFactory) -> No
     payload = b"\xff\x00\xfe"
     line = b"k,t,%s,%s\n" % (time_text(NOW).encode(), payload)
     world.append(("gateway", 1, line, True))
-    world.run(engine, depot_columns={}, format={"type": "csv", "header": False, "fields": fields})
+    world.run(engine, depot_columns={}, format={"type": "csv", "has_header": False, "fields": fields})
     [batch] = world.rows("open", "closed")
     assert [(one["type"], one["payload"]) for one in batch["messages"]] == [("t", payload)]
     assert world.rows("rejected") == []
@@ -287,7 +291,7 @@ def test_codec_cut_anywhere(world: Raw, engine: EngineFactory, tmp_path: Path, c
     chunks = cut(b"".join(frames), 97)
     for at in range(0, len(chunks), 3):
         world.append(*reversed(chunks[at : at + 3]))
-        world.run(engine, format=CSV | {"codec": "zstd"})
+        world.run(engine, format=CSV | {"compression": "zstd"})
         books = world.byte_count()
         assert books["read"] == books["framed"] + books["rejected"] + books["repeated"] + books["kept"]
     assert len(batches_of(world.told()[0])) == len(batches_of(plain.told()[0])) == 60

@@ -93,7 +93,7 @@ def test_same_ledger(tmp_path: Path, clock: ManualClock, spark_engine: EngineFac
     """
     depot = depot_of(tmp_path / "here", clock)
     reference = Raw(tmp_path / "here", clock, ledger="reference")
-    chosen = CSV | {"codec": codec, "max_pending_bytes": 2_000}
+    chosen = CSV | {"compression": codec, "max_pending_bytes": 2_000}
     for number, chunks in enumerate(versions(random.Random(7), 2)):
         coded = [(*one[:2], one[2] if codec == "none" else encode(one[2], codec), one[3]) for one in chunks]
         depot.append(*coded, *([("broken", 1, b"no frame", False)] if number == 1 else []))

@@ -216,7 +216,9 @@ class TestCharacters:
         with RawProducer("raw", "s") as raw:
             raw.send(b"1,2\n", last=True).result(60)
         values = {"depot": "raw", "ledger": "raw-ledger", "engine": "embedded", "depot_columns": RAW_COLUMNS}
-        chosen = Settings(**values, format={"type": "csv", "header": False, "fields": {"a": "int64", "b": "string"}})
+        chosen = Settings(
+            **values, format={"type": "csv", "has_header": False, "fields": {"a": "int64", "b": "string"}}
+        )
         assert windrow_run(chosen).total("messages") == 1
 
     @pytest.mark.parametrize("name", ["a^b", "a|b"])

@@ -254,8 +254,8 @@ class TestHeader:
     [
         {"delimiter": ""},
         {"delimiter": "\n"},
-        {"quote": "''"},
-        {"quote": ","},
+        {"quote_char": "''"},
+        {"quote_char": ","},
         {"fields": {"a": "string(3)"}},
     ],
     ids=lambda wrong: str(next(iter(wrong))),
@@ -286,8 +286,13 @@ def test_like_a_naive_reader(name, data):
     marks = [naive.delimiter, naive.line, naive.quote, naive.quote, naive.escape, b" ", b"\r"]
     marks += [b"a", b"b", naive.delimiter[:1], naive.line[:1]]
     parts = data.draw(st.lists(st.sampled_from([mark for mark in marks if mark]), max_size=30))
-    shape = {"delimiter": naive.delimiter, "record_delimiter": naive.line, "quote": naive.quote, "escape": naive.escape}
-    settings = {name: value.decode() for name, value in shape.items()} | {"nulls": [], "header": False}
+    shape = {
+        "delimiter": naive.delimiter,
+        "record_delimiter": naive.line,
+        "quote_char": naive.quote,
+        "escape_char": naive.escape,
+    }
+    settings = {name: value.decode() for name, value in shape.items()} | {"null_values": [], "has_header": False}
     format_ = format_of(FormatPart(type="csv", fields=dict.fromkeys(naive.columns, "string"), **settings))
     good, rejects = RawLedger.of(format_, [[b"".join(parts)]]).values()
     expected, bad = naive(b"".join(parts))
@@ -306,7 +311,7 @@ def test_a_stray_quote_costs_one_record():
 
 def test_columns_that_fit_by_chance():
     """A quote that a value beginning with a delimiter closes costs its record too, though there are as many columns."""
-    format_ = format_of(FormatPart(type="csv", header=False, fields={"a": "int64", "b": "string", "c": "string"}))
+    format_ = format_of(FormatPart(type="csv", has_header=False, fields={"a": "int64", "b": "string", "c": "string"}))
     ledger = RawLedger.of(format_, [[b'1,"a,x\n2,b,y\n3,", really"\n4,"d\n",z\n']])
     assert [row["a"] for row in ledger.fields()] == [2, 4]
     assert [row["content"] for row in ledger.rejects("format_syntax")] == [b'1,"a,x\n']
@@ -317,7 +322,7 @@ def test_a_source_that_ends_within_a_delimiter():
     quote.
     """
     format_ = format_of(
-        FormatPart(type="csv", header=False, record_delimiter="\r\n", fields={"a": "int64", "b": "string"})
+        FormatPart(type="csv", has_header=False, record_delimiter="\r\n", fields={"a": "int64", "b": "string"})
     )
     ledger = RawLedger.of(format_, [[b'1,"open\r\n2,x\r\n3,"\r']])
     assert [row["a"] for row in ledger.fields()] == [2]

@@ -27,13 +27,13 @@ def sized(records: list[bytes], width: int = 2) -> list[bytes]:
 
 CASES: dict[str, dict[str, Any]] = {
     "csv": {
-        "settings": {"type": "csv", "header": False, "fields": FIELDS},
+        "settings": {"type": "csv", "has_header": False, "fields": FIELDS},
         "good": [b"1,x,1.5\n", b'2,"a,\n""b""",\r\n', b',"",-0\n'],
         "bad": [b"1,x\n", b"x,x,1\n", b"1,\xff,1\n", b'1,"x\n'],
         "malformed": [b'"', b'1,"x\n2,y,2\n3,"z\n', b"\xef\xbb", b"\r", b",,,\n" * 9],
     },
     "csv of texts": {
-        "settings": {"type": "csv", "header": False, "fields": TEXTS, "nulls": []},
+        "settings": {"type": "csv", "has_header": False, "fields": TEXTS, "null_values": []},
         "good": [b"1,x\n", b'2,"y, \n""z"""\n', b'3,"w" \r\n', b'4,v"v\n', b"5,\n"],
         "naive": NaiveCsv("ab"),
     },
@@ -45,8 +45,8 @@ CASES: dict[str, dict[str, Any]] = {
         "malformed": [b"a,b\n1,2\n", b'"' * 99],
     },
     "long delimiters": {
-        "settings": {"type": "csv", "header": False, "delimiter": "||", "record_delimiter": "--\r", "fields": LONG}
-        | {"escape": "\\", "nulls": []},
+        "settings": {"type": "csv", "has_header": False, "delimiter": "||", "record_delimiter": "--\r", "fields": LONG}
+        | {"escape_char": "\\", "null_values": []},
         "good": [b"1||x||1--\r", b'2||"\\"||--\r"||3--\r', b"3||-||2--\r"],
         "naive": NaiveCsv("abc", b"||", b"--\r", escape=b"\\"),
         "bad": [b"1|2|3--\r"],
@@ -65,7 +65,7 @@ CASES: dict[str, dict[str, Any]] = {
         "malformed": [b"{[}]" * 9, b'{"a": "', b"}}{{", b"1 2 3"],
     },
     "lines": {
-        "settings": {"type": "lines", "pattern": r"(?P<a>\S+) (?P<b>.*)", "fields": {"a": "uint8", "b": "string"}},
+        "settings": {"type": "lines", "regex": r"(?P<a>\S+) (?P<b>.*)", "fields": {"a": "uint8", "b": "string"}},
         "good": [b"1 x y\n", b"2 \r\n"],
         "bad": [b"256 x\n", b"x\n", b"1 \xff\n"],
         "malformed": [b"\n\r\n", b"1"],
@@ -84,7 +84,7 @@ CASES: dict[str, dict[str, Any]] = {
         "malformed": [b"\0", b"\xff\xff", b"\0\0" * 5],
     },
     "messagepack": {
-        "settings": {"type": "length-prefixed", "length_bytes": 1, "values": "msgpack", "fields": FIELDS},
+        "settings": {"type": "length-prefixed", "length_bytes": 1, "encoding": "msgpack", "fields": FIELDS},
         "good": sized([msgspec.msgpack.encode({"a": 1, "b": "ä", "c": 0.5}), msgspec.msgpack.encode({"a": None})], 1),
         "bad": sized([msgspec.msgpack.encode({"a": "1"}), b"\xc1"], 1),
         "malformed": [b"\xff" * 300],

@@ -87,4 +87,4 @@ def test_nothing():
 def test_refused(regex, what):
     """An expression that is none, or whose groups are not the fields, is refused."""
     with pytest.raises(SettingsError, match=what):
-        build(FormatPart(type="lines", pattern=regex), PAIR.fields)
+        build(FormatPart(type="lines", regex=regex), PAIR.fields)

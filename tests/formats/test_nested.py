@@ -56,14 +56,14 @@ def test_same_everywhere(type_, data):
     lines = b"".join(json.dumps({"x": value}).encode() + b"\n" for value in values)
     found = rows(lines, type="json", fields=fields)
     assert found[1] == []
-    cells = rows(b"".join(map(cell, values)), type="csv", header=False, fields=fields)
+    cells = rows(b"".join(map(cell, values)), type="csv", has_header=False, fields=fields)
     if type_ == "json":
         assert [json.loads(value) for value in cells[0]] == [json.loads(value) for value in found[0]] == values
         return
     assert repr(cells) == repr(found)
     packed = [msgspec.msgpack.encode({"x": value}) for value in values]
     sized = b"".join(struct.pack(">I", len(one)) + one for one in packed)
-    assert repr(rows(sized, type="length-prefixed", byte_order="big", values="msgpack", fields=fields)) == repr(found)
+    assert repr(rows(sized, type="length-prefixed", byte_order="big", encoding="msgpack", fields=fields)) == repr(found)
 
 
 @pytest.mark.parametrize(
@@ -82,14 +82,14 @@ def test_bad_cells(type_, text, told):
     """A cell that is no JSON of its type is bad, and its neighbours are not."""
     good = b"{}\n" if type_.startswith(("map", "json")) else b'"[1,2]"\n' if "2" in type_ else b"[]\n"
     bad = b'"' + text.replace('"', '""').encode() + b'"\n'
-    found = rows(good + bad + good, type="csv", header=False, fields={"x": type_})
+    found = rows(good + bad + good, type="csv", has_header=False, fields={"x": type_})
     assert len(found[0]) == 2
     assert found[1] == [told] if told else len(found[1]) == 1
 
 
 def test_absent():
     """An empty cell is NULL, and so is the JSON null; an empty map is not."""
-    found = rows(b",a\nnull,a\n{},a\n", type="csv", header=False, fields={"x": "map<string, int8>", "y": "string"})
+    found = rows(b",a\nnull,a\n{},a\n", type="csv", has_header=False, fields={"x": "map<string, int8>", "y": "string"})
     assert found == ([None, None, []], [])
 
 
@@ -110,7 +110,7 @@ def test_absent():
 )
 def test_times(type_, text, value):
     """A time of day has minutes, maybe seconds and a fraction that its unit can hold, and no zone."""
-    found, bad = rows(text + b"\n", type="csv", header=False, fields={"x": type_})
+    found, bad = rows(text + b"\n", type="csv", has_header=False, fields={"x": type_})
     assert (found, len(bad)) == (([value], 0) if value else ([], 1))
 
 

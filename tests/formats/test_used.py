@@ -20,14 +20,14 @@ pytestmark = pytest.mark.ci
 FIELDS = {"a": "int64", "b": "int64", "c": "string"}
 PACKED = msgspec.msgpack.encode({"a": 1, "b": "x", "c": "z"})
 CASES: dict[str, tuple[dict[str, Any], bytes]] = {
-    "csv": ({"type": "csv", "header": False}, b"1,x,z\n"),
+    "csv": ({"type": "csv", "has_header": False}, b"1,x,z\n"),
     "csv with a header": ({"type": "csv"}, b"c,b,a\nz,x,1\n"),
     "json": ({"type": "json"}, b'{"a": 1, "b": "x", "c": "z"}\n'),
     "messagepack": (
-        {"type": "length-prefixed", "values": "msgpack", "length_bytes": 1},
+        {"type": "length-prefixed", "encoding": "msgpack", "length_bytes": 1},
         bytes([len(PACKED)]) + PACKED,
     ),
-    "lines": ({"type": "lines", "pattern": "(?P<a>.) (?P<b>.) (?P<c>.)"}, b"1 x z\n"),
+    "lines": ({"type": "lines", "regex": "(?P<a>.) (?P<b>.) (?P<c>.)"}, b"1 x z\n"),
     "native": (
         {"type": "native", "fields": {"a": "int64", "b": "bool", "c": "string(1)"}},
         struct.pack("<qB1s", 1, 2, b"z"),
@@ -69,14 +69,14 @@ def test_package() -> None:
 
 def test_by_mapping() -> None:
     """The fields of all expressions are used, in any case and within calls; without a mapping those of a message."""
-    format_ = format_of(FormatPart(type="csv", header=False, fields=FIELDS | {"ts": "timestamp[us]"}))
+    format_ = format_of(FormatPart(type="csv", has_header=False, fields=FIELDS | {"ts": "timestamp[us]"}))
     columns = {"key": "C", "type": "'t'", "event_time": "coalesce(ts, received_at)", "received_at": "received_at"}
     names = [*format_.parser.schema.names, "raw_source", "received_at"]
     schema = pa.schema([(name, pa.string()) for name in names])
     used, _ = used_by(mapping_of(columns, schema, rejects=True), format_)
     assert used.parser.schema.names == ["c", "ts"]
     plain = {"key": "string", "type": "string", "event_time": "timestamp[us]", "note": "int8"}
-    used, _ = used_by(None, format_of(FormatPart(type="csv", header=False, fields=plain)))
+    used, _ = used_by(None, format_of(FormatPart(type="csv", has_header=False, fields=plain)))
     assert used.parser.schema.names == ["key", "type", "event_time"]
 
 

@@ -290,7 +290,7 @@ def test_to_batches(depot: str, tmp_path: Path) -> None:
         engine="embedded",
         idle_timeout="never",
         depot_columns={"key": "k", "type": "'t'", "event_time": "ts", "received_at": "ts", "payload": "v"},
-        format={"type": "csv", "header": False, "fields": {"ts": "timestamp[us]", "k": "string", "v": "string"}},
+        format={"type": "csv", "has_header": False, "fields": {"ts": "timestamp[us]", "k": "string", "v": "string"}},
     )
     while at < len(data):
         with RawProducer(depot, "line", max_commit_rows=3) as producer:

@@ -189,7 +189,7 @@ class TestMistakes:
         first, *lines = str(caught.value).splitlines()
         assert first == "WINDROW-SETTINGS: 6 settings are wrong"
         told = ["variable WINDROW_LEGDER: unknown variable", f"{file}, line 1: unknown", f"{file}, line 3: run.trig",
-                f"{file}, line 5: producer.max_commit_rows", "variable WINDROW_MQTT__BROKER: ", "max_retries"]  # fmt: skip
+                f"{file}, line 5: producer.max_commit_rows", "variable WINDROW_MQTT__BROKER: ", "max_r"]  # fmt: skip
         for one in told:
             assert len([line for line in lines if line.startswith(one)]) == 1, (one, lines)
 
@@ -227,9 +227,9 @@ class TestExample:
     @pytest.mark.parametrize(
         "chosen",
         [
-            {"type": "csv", "fields": {"a": "int8", 'b "ö" c': "timestamp[us] %d.%m.%Y"}, "nulls": ["", "NA"]},
-            {"type": "lines", "fields": {"x": "string"}, "pattern": r"(?P<x>\w+)", "record_delimiter": "\r\n"},
-            {"delimiter": "\x7f\U0001f600", "header": False},
+            {"type": "csv", "fields": {"a": "int8", 'b "ö" c': "timestamp[us] %d.%m.%Y"}, "null_values": ["", "NA"]},
+            {"type": "lines", "fields": {"x": "string"}, "regex": r"(?P<x>\w+)", "record_delimiter": "\r\n"},
+            {"delimiter": "\x7f\U0001f600", "has_header": False},
         ],
     )
     def test_format(self, tmp_path: Path, chosen: dict[str, Any]) -> None:

@@ -904,7 +904,7 @@ def test_raw_depot(tmp_path: Path) -> None:
     columns = {"source": "'s'", "key": "device", "type": "'t'", "payload": "value", "event_time": "received_at"}
     topology = noting(raw=Depot("raw", columns=columns), plain=Depot("plain"))
     fields = {"device": "string", "value": "string"}
-    harness = Harness(topology, tmp_path, format={"type": "csv", "header": False, "fields": fields})
+    harness = Harness(topology, tmp_path, format={"type": "csv", "has_header": False, "fields": fields})
     with RawProducer(harness.topology.depots["raw"].location, source="s") as producer:
         producer.send(b"a,1\nb,2\nbad\nc,").result()
     harness.append([{"payload": "7"}], "plain")
@@ -927,7 +927,7 @@ def test_several_raw_depots(tmp_path: Path) -> None:
     columns = {"source": "'s'", "key": "device", "type": "'t'", "payload": "value", "event_time": "received_at"}
     topology = noting(one=Depot("one", columns=columns), two=Depot("two", columns=columns))
     fields = {"device": "string", "value": "string"}
-    harness = Harness(topology, tmp_path, format={"type": "csv", "header": False, "fields": fields})
+    harness = Harness(topology, tmp_path, format={"type": "csv", "has_header": False, "fields": fields})
 
     def send(name: str, content: bytes) -> None:
         with RawProducer(harness.topology.depots[name].location, source="s") as producer:

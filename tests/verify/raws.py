@@ -29,7 +29,7 @@ FIELDS = {"ts": "int64", "device": "string", "kind": "string", "value": "int64"}
 COMMA: dict[str, Any] = {
     "type": "csv",
     "fields": FIELDS,
-    "header": False,
+    "has_header": False,
     "max_pending_bytes": 100,
     "max_record_bytes": 80,
 }

@@ -45,7 +45,7 @@ def test_records_of_several_lines_are_records(cuts, last):
 @pytest.mark.parametrize("data", [STRAY, BY_CHANCE], ids=["text behind a quote", "columns that fit by chance"])
 def test_a_swallowing_record_is_found(data, escape):
     """A record that was taken up to a quote of a later record is named with its place, also at the end of a source."""
-    settings = FormatPart(type="csv", fields=FIELDS, escape=escape)
+    settings = FormatPart(type="csv", fields=FIELDS, escape_char=escape)
     for end in (len(data), data.index(b"5,e")):
         rows = chunks([data[:30], data[30:end]])
         staged = stage(rows, SCHEMA.empty_table(), format_of(settings))
@@ -73,7 +73,7 @@ def test_only_bytes_that_were_read_are_looked_at(tmp_path, clock):
     world.publish([chunk("a", 2, whole[5:31]), chunk("a", 4, whole[50:], last=True), chunk("a", 5, '9,"\n"x')])
     world.run(kind | {"max_record_bytes": 900})
     world.publish([chunk("b", 4, whole[12:] + whole[:3])])
-    world.run(kind | {"nulls": ["", "z"]})
+    world.run(kind | {"null_values": ["", "z"]})
     reasons = {row["reason"] for row in world.rows("rejected")}
     assert reasons >= {"format_conflict", "format_gap"}
     report = verify(world.depot, world.ledger)

@@ -39,12 +39,12 @@ IGNORED = -1
 
 def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
     """Return the format `csv`."""
-    columns, quote, escape = section.delimiter.encode(), section.quote.encode(), section.escape.encode()
+    columns, quote, escape = section.delimiter.encode(), section.quote_char.encode(), section.escape_char.encode()
     record = section.record_delimiter.encode()
-    parser = Csv(fields, columns, quote, escape, tuple(text.encode() for text in section.nulls), record)
+    parser = Csv(fields, columns, quote, escape, tuple(text.encode() for text in section.null_values), record)
     automaton = grammar.delimited(record, columns, quote, escape)
     framing = DelimitedFraming(automaton, record, section.max_record_bytes)
-    return Format(framing, parser, header=parser.header if section.header else None)
+    return Format(framing, parser, header=parser.header if section.has_header else None)
 
 
 @dataclass(frozen=True, slots=True)

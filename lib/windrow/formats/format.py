@@ -97,5 +97,5 @@ def format_of(section: FormatPart) -> Format:
         raise failed(section.type, "be built", error) from error
     if not isinstance(built, Format):
         raise FormatPluginError(f"the format {section.type!r} returns {type(built).__name__}, not a Format", HINT)
-    require_available(section.codec)
-    return replace(built, fingerprint=section.recorded() or "", limits=section, codec=section.codec)
+    require_available(section.compression)
+    return replace(built, fingerprint=section.recorded() or "", limits=section, codec=section.compression)

@@ -27,7 +27,7 @@ def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
     framing = LengthFraming(
         section.length_bytes, section.byte_order, section.length_includes_itself, section.max_record_bytes
     )
-    if section.values == "json":
+    if section.encoding == "json":
         from windrow.formats.json import Json
 
         return Format(framing, Json(fields), text=False)

@@ -25,8 +25,8 @@ from windrow.formats.texts import Texts
 
 def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
     """Return the format `lines`."""
-    parser, record = Lines(fields, section.pattern, section.nulls), section.record_delimiter.encode()
-    _require_same(_groups(section.pattern), [field.name for field in fields])
+    parser, record = Lines(fields, section.regex, section.null_values), section.record_delimiter.encode()
+    _require_same(_groups(section.regex), [field.name for field in fields])
     return Format(DelimitedFraming(grammar.delimited(record), record, section.max_record_bytes), parser)
 
 

@@ -23,18 +23,18 @@ class FormatPart(Part):
         default_factory=dict, description="settings of the format of a package"
     )
     record_delimiter: str = Field("\n", description="csv, json, lines: what ends a record; json: empty for none")
-    delimiter: str = Field(",", description="csv: what stands between two columns")
-    quote: str = Field('"', description="csv: what a field is quoted in, empty for nothing")
-    escape: str = Field("", description="csv: what stands before a quote in quotes; empty: quotes are doubled")
-    header: bool = Field(True, description="csv: the first record of each source names its columns")
-    nulls: tuple[str, ...] = Field(("",), description="csv, lines: texts that are NULL where they are not quoted")
-    pattern: str = Field("", description="lines: an expression with a group (?P<name>...) for each field")
+    delimiter: str = Field(",", description="csv: column separator")
+    quote_char: str = Field('"', description="csv: what a field is quoted in, empty for nothing")
+    escape_char: str = Field("", description="csv: what stands before a quote in quotes; empty: quotes are doubled")
+    has_header: bool = Field(True, description="csv: the first record of each source names its columns")
+    null_values: tuple[str, ...] = Field(("",), description="csv, lines: texts that are NULL where they are not quoted")
+    regex: str = Field("", description="lines: an expression with a group (?P<name>...) for each field")
     byte_order: Literal["little", "big"] = Field("little", description="native, length-prefixed: of numbers")
     length_bytes: Literal[1, 2, 4, 8] = Field(4, description="length-prefixed: bytes of the length before a record")
     length_includes_itself: bool = Field(False, description="length-prefixed: the length counts its own bytes")
-    values: Literal["json", "msgpack"] = Field("json", description="length-prefixed: how a record is written")
+    encoding: Literal["json", "msgpack"] = Field("json", description="length-prefixed: how a record is written")
     strict: bool = Field(False, description="convert all fields, not only those that an expression uses")
-    codec: Literal["none", "gzip", "zstd", "lz4", "snappy", "bzip2", "xz"] = Field(
+    compression: Literal["none", "gzip", "zstd", "lz4", "snappy", "bzip2", "xz"] = Field(
         "none", description="the chunks of a source are a stream of its frames"
     )
     max_record_bytes: Count = Field(1_048_576, description="a longer record is rejected")

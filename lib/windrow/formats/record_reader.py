@@ -54,7 +54,10 @@ def per_record(
     """
     name = settings.type or ""
     require_unsized(fields, name)
-    most, parser = settings.max_record_bytes, PerRecord(name, fields, read, settings.nulls, settings.max_decoded_bytes)
+    most, parser = (
+        settings.max_record_bytes,
+        PerRecord(name, fields, read, settings.null_values, settings.max_decoded_bytes),
+    )
     named = None if header is None else partial(parser.after, header)
     if isinstance(ends, bytes):
         return Format(DelimitedFraming(grammar.delimited(ends), ends, most), parser, text=text, header=named)

@@ -67,7 +67,7 @@ class Content:
     def decoded(self, part: FormatPart) -> Iterator[bytes]:
         """Yield the bytes, decompressed as the format says, up to a frame that is damaged or oversize."""
         try:
-            yield from stream(self.pieces(), part.codec, part.max_decoded_bytes)
+            yield from stream(self.pieces(), part.compression, part.max_decoded_bytes)
         except CodecError as error:
             self.broken = error
 
@@ -90,7 +90,7 @@ class UnchangedContent(Content):
         if self.broken is not None:
             raise InputFileError(
                 f"{self._file}: {self.broken}",
-                "The depot does not have all of it. Check [format] codec and max_decoded_bytes.",
+                "The depot does not have all of it. Check [format] compression and max_decoded_bytes.",
             ) from self.broken
 
     def _read(self, stream: BinaryIO) -> Iterator[bytes]:

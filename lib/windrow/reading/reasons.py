@@ -21,7 +21,7 @@ class Why:
 TIMES = ("event_time", "received_at", "processing_time")
 HINTS = {
     "format_cast": "correct the type of the field under [format] fields, or the program that writes the source",
-    "format_codec": "chunks must be a stream of whole frames of [format] codec, of at most max_decoded_bytes",
+    "format_codec": "chunks must be a stream of whole frames of [format] compression, of at most max_decoded_bytes",
     "format_columns": "each record must have as many columns as [format] fields or the header names",
     "format_conflict": "each chunk needs its own number; a source that starts over needs another name",
     "format_encoding": "text must be UTF-8; a field of type binary takes any bytes",

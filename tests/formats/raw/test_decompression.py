@@ -31,7 +31,7 @@ CONTENTS = st.lists(LINES.map(b"".join), min_size=1, max_size=4)
 def csv(codec: str, **limits: Any) -> Format:
     fields = {"a": "int64", "b": "string"}
     limits = {"max_record_bytes": 60} | limits
-    return format_of(FormatPart(type="csv", header=False, codec=codec, fields=fields, **limits))
+    return format_of(FormatPart(type="csv", has_header=False, compression=codec, fields=fields, **limits))
 
 
 def whole_and_cut(format_: Format, stream: bytes, shape: random.Random) -> tuple[RawLedger, RawLedger]:

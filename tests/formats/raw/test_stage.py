@@ -253,7 +253,7 @@ def calls(format_, rows):
 
 def test_no_work_per_chunk():
     """A hundred times as many chunks of a source take no more calls."""
-    format_ = format_of(FormatPart(type="csv", header=False, fields={"a": "int64", "b": "string"}))
+    format_ = format_of(FormatPart(type="csv", has_header=False, fields={"a": "int64", "b": "string"}))
     rows = chunks([b"1,a\n2,", b"b\n"] * 5_000)
     few = rows.slice(0, 100)
     calls(format_, few)
@@ -273,7 +273,9 @@ def test_thousands_of_sources():
 @pytest.mark.parametrize("type_", ["csv", "json"])
 def test_on_all_cores(monkeypatch, type_):
     """Parsed in several parts at once, the bytes of sources give what they give in one."""
-    format_ = format_of(FormatPart(type=type_, header=False, fields={"a": "int64", "b": "string"}, max_record_bytes=60))
+    format_ = format_of(
+        FormatPart(type=type_, has_header=False, fields={"a": "int64", "b": "string"}, max_record_bytes=60)
+    )
     lines = {
         "csv": [b"1,x\n", b'2,"y\nz"\n', b"x,1\n", b'3,"open\n', b'4,"w"\n', b"\n", b"1,2,3\n", b"y" * 70 + b"\n"],
         "json": [b'{"a": 1, "b": "x"}\n', b'{"b": "\xc3\xa4", "a": 2}\n', b'{"a": "x"}\n', b"\xff\n", b"{}\n", b"\n"],

@@ -104,7 +104,7 @@ class TestCodec:
         monkeypatch.setattr("windrow.ingest.format_check.trial.PIECE_BYTES", 7)
         content = HEADER + b"a,1\nb,x\n"
         file = written(tmp_path / "file", gzip.compress(content[:20]) + gzip.compress(content[20:]))
-        checked = check(file, codec="gzip")
+        checked = check(file, compression="gzip")
         assert (checked.good, checked.files[0].bytes, checked.rejects[0].line) == (1, len(content), 3)
 
     @pytest.mark.parametrize("keep", [0, 10, 400])
@@ -115,7 +115,7 @@ class TestCodec:
         numbers = random.Random(1)
         lines = [f"pump-{numbers.getrandbits(32)},{number}\n".encode() for number in range(200)]
         file = written(tmp_path / "file", gzip.compress(HEADER + b"".join(lines))[:keep])
-        checked = check(file, codec="gzip")
+        checked = check(file, compression="gzip")
         assert checked.reasons.pop("format_codec") == 1
         assert checked.reasons in ({"format_gap": 1}, {})
         assert checked.rejects[-1].reason == "format_codec"
@@ -196,7 +196,7 @@ class TestUnreadable:
         """A file that the system refuses to give is unreadable, whatever the codec makes of its silence."""
         file = Path(f"/proc/{os.getpid()}/mem")  # nothing is mapped where it begins
         with pytest.raises(FileUnreadableError, match="cannot be read"):
-            check(file, codec=codec)
+            check(file, compression=codec)
 
 
 def test_no_format() -> None:

@@ -409,7 +409,7 @@ def test_codec(tmp_path: Path, codec: Codec) -> None:
     file, depot = tmp_path / "file", str(tmp_path / "depot")
     file.write_bytes(encode(data[:5_000], codec) + encode(data[5_000:], codec))
     (read,) = ingest(
-        depot, [str(file)], lambda: 1, chunk_bytes=1_000, part=FormatPart(codec=codec, max_decoded_bytes=100_000)
+        depot, [str(file)], lambda: 1, chunk_bytes=1_000, part=FormatPart(compression=codec, max_decoded_bytes=100_000)
     )
     rows = plain(DeltaTable(depot).to_pyarrow_table()).sort_by("sequence")
     assert read.chunks == rows.num_rows == 11
@@ -417,7 +417,7 @@ def test_codec(tmp_path: Path, codec: Codec) -> None:
     assert b"".join(parts) == data
     for wrong, most in ((b"plain", 100_000), (encode(data, codec), 10)):
         file.write_bytes(wrong)
-        part = FormatPart(codec=codec, max_decoded_bytes=most)
+        part = FormatPart(compression=codec, max_decoded_bytes=most)
         with pytest.raises(InputFileError):
             list(ingest(depot, [str(file)], lambda: 1, raw_source="other", part=part))
     assert DeltaTable(depot).version() == read.depot_version

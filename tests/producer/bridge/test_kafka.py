@@ -170,7 +170,7 @@ class TestReading:
         value = json.dumps({"device": "p7", "kind": "level", "at": 1_769_860_800_250, "v": 1})
         publisher.produce(topic, value, "k", headers={"site": "hall-2"})
         publisher.flush()
-        columns = ["key=device", "type=kind", "source=kafka.headers.site"]
+        field_map = ["key=device", "type=kind", "source=kafka.headers.site"]
         bridge(kafka, depot, topic, field_map=field_map, event_time="json:at:ms")
         (row,) = messages(depot).to_pylist()
         assert (row["source"], row["key"], row["type"], row["payload"]) == ("hall-2", "p7", "level", value)
@@ -258,7 +258,7 @@ class TestReading:
         (tmp_path / "windrow.toml").write_text(
             f'depot = "d"\nledger = "l"\nrules = {{ window = "10s" }}\n'
             f'[kafka]\nbootstrap_servers = "{kafka.place}"\ntopics = ["{topic}"]\n'
-            'event_time = "json:at"\ncolumns = ["type=kind"]\n'
+            'event_time = "json:at"\nfield_map = ["type=kind"]\n'
         )
         said = windrow("bridge", "kafka", "--until-end")
         assert f"5 messages from {kafka.place} in d, 1 of them invalid; 1 partition at the end, lag 0." in said.out

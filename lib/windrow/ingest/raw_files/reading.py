@@ -112,7 +112,7 @@ class Reading:
                     yield replace(_portion(source, start, chunk.sequence - 1, seen), added=files.take())
                     start = seen.byte_count
                 seen.add(chunk.content)
-                files.add(replace(chunk, content=encode(chunk.content, self.part.codec)))
+                files.add(replace(chunk, content=encode(chunk.content, self.part.compression)))
                 chunks = chunk.sequence
             yield replace(_portion(source, start, chunks, seen, content.byte_count), added=files.take())
 

@@ -355,11 +355,11 @@ def refusal(error: KafkaException, kafka: KafkaPart, trouble: str = "") -> Broke
     if known.code() in REFUSED:
         return BrokerError(
             f"the broker {brokers} refuses group {kafka.group_id!r}: {known.str()}",
-            "Check brokers, topics, properties and password in [kafka], and the permissions of this user.",
+            "Check bootstrap_servers, topics, properties and password in [kafka], and the permissions of this user.",
         )
     return BrokerError(
         f"no broker answers at {brokers}: {trouble or known.str()}",
-        "Check brokers in [kafka], the network, and security.protocol in [kafka.properties].",
+        "Check bootstrap_servers in [kafka], the network, and security.protocol in [kafka.properties].",
     )
 
 

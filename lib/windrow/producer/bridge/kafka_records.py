@@ -28,7 +28,7 @@ def mapped(kafka: KafkaPart) -> Fields:
         name, _, field = column.partition("=")
         if name not in TEXTS or (field.startswith(METADATA) and field not in NAMES and not field.startswith(HEADER)):
             raise SettingsError(
-                f"column {column!r} of [kafka] is not valid",
+                f"field_map {column!r} of [kafka] is not valid",
                 f"The columns are {', '.join(TEXTS)}, and Kafka's names {', '.join(NAMES)} and {HEADER}NAME. "
                 "event_time has a setting of its own.",
             )

@@ -43,7 +43,7 @@ def csv_record(section: FormatPart) -> re.Pattern[bytes]:
     """
     quote, escape, column, end = (
         re.escape(text.encode())
-        for text in (section.quote, section.escape, section.delimiter, section.record_delimiter)
+        for text in (section.quote_char, section.escape_char, section.delimiter, section.record_delimiter)
     )
     inside = (
         rb"[^%b]|%b%b" % (quote, quote, quote) if escape in {b"", quote} else rb"[^%b%b]|%b." % (quote, escape, escape)
@@ -78,7 +78,7 @@ class Framings:
             for run in steps:
                 if isinstance(run, Run):
                     self._add_run(name, run)
-        if limits.type == "csv" and limits.quote and not any(name in limits.fields for name in PLACE.names):
+        if limits.type == "csv" and limits.quote_char and not any(name in limits.fields for name in PLACE.names):
             form = len(self.grammars)
             self.grammars.append(Grammar(csv_record(limits), limits.record_delimiter.encode()))
         rejects = staged.rejects.filter(pc.is_valid(staged.rejects["offset"]))
