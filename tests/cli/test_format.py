@@ -90,7 +90,7 @@ class TestCheck:
             (SETTINGS.replace("int64", 'integer" # "'), "Did you mean 'int32'?"),
             (SETTINGS.replace("csv", "tsv"), "windrow.toml, line 8: format.type = 'tsv'"),
             (SETTINGS.replace('type = "csv"', "delimeter = ';'"), "windrow.toml, line 8: unknown setting"),
-            (SETTINGS.replace('"csv"', '"csv"\nquote = ","'), "windrow.toml, line"),
+            (SETTINGS.replace('"csv"', '"csv"\nquote_char = ","'), "windrow.toml, line"),
             (SETTINGS.replace('"name"', '"nmae"'), "[depot.columns] key"),
             ("", "[format] has no type"),
         ],

@@ -35,7 +35,7 @@ class TestSources:
     ) -> None:
         """`maintenance_interval` defaults to an hour, and may be a duration or never."""
         assert Settings().run.maintenance_interval == 3_600_000_000
-        monkeypatch.setenv("WINDROW_RUN__MAINTAIN_EVERY", text)
+        monkeypatch.setenv("WINDROW_RUN__MAINTENANCE_INTERVAL", text)
         assert Settings().run.maintenance_interval == microseconds
 
     def test_file_in_working_directory_is_found(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +93,7 @@ class TestMistakes:
         [
             ("# first\n\nretries = 'x'", 3, "max_retries = 'x'"),
             ("[rules]\n# why\nwindow = '10 apples'\n", 3, "rules.window"),
-            ("[log]\nlevel = 'info'\n[format]\nquote = '''\n\n'''\nmax_read_bytes = 0", 7, "format.max_read_bytes"),
+            ("[log]\nlevel = 'info'\n[format]\nquote_char = '''\n\n'''\nmax_read_bytes = 0", 7, "format.max_read_bytes"),
             ("[format]\nfields = { a = 1 }", 2, "format.fields.a"),
             ("[format.fields]\na = 'int8'\n\"b c\" = 1", 3, "format.fields.b c"),
             ("[format]\ndelimeter = ';'", 2, "format.delimiter"),
@@ -181,7 +181,7 @@ class TestMistakes:
     def test_all_at_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """All errors of the file, the environment and the flags are told at once, each with its place."""
         file = tmp_path / "windrow.toml"
-        file.write_text("colour = 1\n[run]\ntrigger_interval = 'often'\n[producer]\nbatch_rows = 0\n")
+        file.write_text("colour = 1\n[run]\ntrigger_interval = 'often'\n[producer]\nmax_commit_rows = 0\n")
         monkeypatch.setenv("WINDROW_MQTT__BROKER", "x:y")
         monkeypatch.setenv("WINDROW_LEGDER", "x")
         with pytest.raises(SettingsError) as caught:
