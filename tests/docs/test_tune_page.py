@@ -13,7 +13,7 @@ pytestmark = pytest.mark.ci
 def test_numbers(windrow: Command, sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811 - the fixture
     """The numbers in the page's text are those of the sample."""
     monkeypatch.chdir(sample.parent)
-    for name, value in (("WINDOW", "10s"), ("MAX_DELAY", "5s"), ("REPEATS", "split")):  # the defaults, as on the page
+    for name, value in (("WINDOW", "10s"), ("MAX_DELAY", "5s"), ("ON_REPEAT", "split")):  # the defaults, as on the page
         monkeypatch.setenv(f"WINDROW_RULES__{name}", value)
     rules = ("--windows", "1s,2s,10s,30s", "--delays", "1s,5s,25s,56s")
     rows = windrow("tune", "--config", "demo/windrow.toml", *rules, "--json").json()["pairs"]
@@ -31,7 +31,7 @@ def test_numbers(windrow: Command, sample: Path, monkeypatch: pytest.MonkeyPatch
         document = windrow("tune", "--config", "demo/windrow.toml", "--key", key, *rules, "--json").json()
         assert document["advice"]["max_delay_us"] == needed * 10**6
     assert round(next(row for row in document["pairs"] if row["max_delay_us"] == 5 * 10**6)["rejected_percent"]) == 42
-    monkeypatch.setenv("WINDROW_RULES__WINDOW_START", "aligned")
+    monkeypatch.setenv("WINDROW_RULES__WINDOW_ANCHOR", "aligned")
     monkeypatch.setenv("WINDROW_RULES__ON_REPEAT", "keep")
     row = windrow("tune", "--config", "demo/windrow.toml", "--windows", "10s", "--delays", "25s", "--json").json()
     assert [(pair["batches"], pair["slivers"], pair["warning"]) for pair in row["pairs"]] == [(85, 1, None)]

@@ -12,7 +12,7 @@ FILES = {
     "not UTF-8": (b"\xff\xfe", "windrow.toml is not TOML"),
     "broken": (b"depot = [", "windrow.toml is not TOML"),
     "line": (b'depot = "d"\nledger = oops', "line 2"),
-    "twice": (b"max_retries = 1\nretries = 2", "keep one of the two"),
+    "twice": (b"max_retries = 1\nmax_retries = 2", "keep one of the two"),
     "part twice": (b"[rules]\n[rules]", "keep one of the two"),
     "text without quotes": (b"[rules]\nrepeats = keep", "Text stands in quotes"),
     "unknown": (b"max_retires = 3", "Did you mean max_retries?"),

@@ -38,7 +38,7 @@ def start(
 ) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "windrow", "produce", *arguments, "--depot", depot, "--id", "p"],
-        env=os.environ | {"WINDROW_PRODUCER__BATCH_ROWS": "200"},
+        env=os.environ | {"WINDROW_PRODUCER__MAX_COMMIT_ROWS": "200"},
         stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -17,7 +17,7 @@ class TestSources:
     ) -> None:
         """Each source overrides the ones after it."""
         file = tmp_path / "windrow.toml"
-        file.write_text('depot = "file"\nledger = "file"\nretries = 1\n[rules]\nwindow = "20s"\n')
+        file.write_text('depot = "file"\nledger = "file"\nmax_retries = 1\n[rules]\nwindow = "20s"\n')
         monkeypatch.setenv("WINDROW_LEDGER", "environment")
         monkeypatch.setenv("WINDROW_DEPOT", "environment")
         settings = Settings.load(file, depot="flag")
@@ -66,7 +66,7 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("content", "says"),
         [
-            ("max_retires = 3", "retries"),
+            ("max_retires = 3", "max_retries"),
             ("[rules]\nwindwo = '1s'", "rules.window"),
             ("[rules]\nwindow = '10 apples'", "not a duration"),
             ("[rules]\nwindow = -1", "no unit"),
@@ -91,7 +91,7 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("content", "line", "says"),
         [
-            ("# first\n\nretries = 'x'", 3, "max_retries = 'x'"),
+            ("# first\n\nmax_retries = 'x'", 3, "max_retries = 'x'"),
             ("[rules]\n# why\nwindow = '10 apples'\n", 3, "rules.window"),
             ("[log]\nlevel = 'info'\n[format]\nquote_char = '''\n\n'''\nmax_read_bytes = 0", 7, "format.max_read_bytes"),
             ("[format]\nfields = { a = 1 }", 2, "format.fields.a"),
@@ -100,7 +100,7 @@ class TestMistakes:
             ("format.max_read_bytes = 0", 1, "format.max_read_bytes"),
             ("[depot]\ntable = 'x'\n[depot.columns]\nkey = 1", 4, "depot_columns.key"),
             ("[mqtt]\r\nbroker = ''\r\n", 2, "mqtt.broker"),
-            ("depot = 'a\u2028b'\nretries = -1", 2, "retries"),
+            ("depot = 'a\u2028b'\nmax_retries = -1", 2, "max_retries"),
             ("[mqtt]\nshare_name = 'a'\nkey_file = 'x'", 1, "certificate_file"),
         ],
     )

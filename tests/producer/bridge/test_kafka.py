@@ -619,7 +619,7 @@ class TestFaults:
         given = ("--broker", kafka.place, "--topic", topic, "--depot", depot, "--until-end")
         command = [sys.executable, "-c", KILLED, when, "bridge", "kafka", *given]
         environment = os.environ | {
-            "WINDROW_PRODUCER__BATCH_ROWS": "5",
+            "WINDROW_PRODUCER__MAX_COMMIT_ROWS": "5",
             "WINDROW_KAFKA__PROPERTIES": '{"session.timeout.ms": "1500", "heartbeat.interval.ms": "300"}',
         }
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
