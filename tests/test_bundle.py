@@ -40,7 +40,7 @@ from windrow.cli import app, main
 from windrow.settings.settings import Settings
 
 JOBS = ROOT / "jobs"
-COMMANDS = {"run_batches": "run", "check_quality": "check", "maintain_tables": "maintain"}
+COMMANDS = {"run_batches": "run", "check_quality": "quality", "maintain_tables": "maintain"}
 WITHOUT_JVM = ["run_batches", "maintain_tables"]
 TARGETS = sorted(bundle()["targets"])
 COMPUTE = {"environment_key": "environments", "job_cluster_key": "job_clusters"}

@@ -29,7 +29,7 @@ COMMANDS = {
     "tune": ("tune", "--json"),
     "plot": ("plot", "--out", "plot.html"),
     "export": ("export", "--out", "batches.parquet"),
-    "check": ("check",),
+    "quality": ("quality",),
     "verify": ("verify", "--json"),
     "replay": ("replay", "--json"),
 }

@@ -25,7 +25,7 @@ RUN, VERIFY = ("run", "--once", "--engine", "embedded"), ("verify", "--json")
 # Of ten million messages, the aims: seconds next to those of the run, or seconds, and GB.
 COMMANDS: dict[str, tuple[tuple[str, ...], Aim, Aim]] = {
     "verify": (VERIFY, at_most(3), at_most(1.2)),
-    "check": (("check",), at_most(8, own=True), at_most(1)),
+    "quality": (("quality",), at_most(8, own=True), at_most(1)),
     "replay": (("replay", "--json"), at_most(2), at_most(1)),
 }
 ON_EXECUTORS = """

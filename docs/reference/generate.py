@@ -49,7 +49,7 @@ EXPECTATIONS = f"""\
 
 {MADE}
 
-What [`windrow check`](../quality.md) expects of a ledger, with the default limits."""
+What [`windrow quality`](../quality.md) expects of a ledger, with the default limits."""
 SUITES = {
     "closed_batches": "batches, closed ones and, by the same rules, open ones",
     "rejected_messages": "messages in no batch",

@@ -30,7 +30,7 @@ def keep(microbatch: Microbatch) -> None:
 COMMANDS = [
     "verify --strict", "show --rejected", "export --rejected --out out.csv", "export --rejected --out out.json",
     "export --rejected --out out.parquet", "status --sources", "plot --out out.html", "replay", "tune", "doctor",
-    "check", "tick", "tick --all", "verify --strict --all",
+    "quality", "tick", "tick --all", "verify --strict --all",
 ]  # fmt: skip
 
 

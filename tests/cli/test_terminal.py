@@ -21,7 +21,7 @@ HOSTILE = "Prüfstand-✓\x1b[2J\x9b\u202e\r\x7f"
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 READING = (
     "status", "status --json", "show", "show --json", "show --rejected", "show --rejected --json", "status --history 9",
-    "status --history 9 --json", "doctor", "tune", "verify --strict", "check", "check --sql", "replay", "settings",
+    "status --history 9 --json", "doctor", "tune", "verify --strict", "quality", "quality --sql", "replay", "settings",
     "run", "run --json", "show nothing\x1b[2J", "status --depot x\x1b[2J", "status --fail-if x\x1b[2J",
     "nothing\x1b[2J", "ingest x\x1b[2J", "plot --out timeline.svg",
     "plot --out timeline.png", "plot --chart batches --out batches.svg",

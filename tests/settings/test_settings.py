@@ -93,7 +93,11 @@ class TestMistakes:
         [
             ("# first\n\nmax_retries = 'x'", 3, "max_retries = 'x'"),
             ("[rules]\n# why\nwindow = '10 apples'\n", 3, "rules.window"),
-            ("[log]\nlevel = 'info'\n[format]\nquote_char = '''\n\n'''\nmax_read_bytes = 0", 7, "format.max_read_bytes"),
+            (
+                "[log]\nlevel = 'info'\n[format]\nquote_char = '''\n\n'''\nmax_read_bytes = 0",
+                7,
+                "format.max_read_bytes",
+            ),
             ("[format]\nfields = { a = 1 }", 2, "format.fields.a"),
             ("[format.fields]\na = 'int8'\n\"b c\" = 1", 3, "format.fields.b c"),
             ("[format]\ndelimeter = ';'", 2, "format.delimiter"),

@@ -30,7 +30,7 @@ SUITE = ["tests/engine/test_contract.py", "tests/engine/test_fence.py", "tests/r
 SUITE += [
     "tests/expressions",
     "tests/batching/test_cases.py",
-    "tests/cli/test_check.py",
+    "tests/cli/test_quality.py",
     "tests/cli/test_help.py",
     "tests/cli/test_show.py",
     "tests/formats/test_csv.py",

@@ -39,7 +39,7 @@ PANELS = {
     "Send": ("produce", "ingest", "bridge"),
     "Run": ("run", "tick", "pause", "resume", "maintain", "recover"),
     "Look": ("status", "show", "plot", "tune", "export"),
-    "Check": ("verify", "check", "replay"),
+    "Check": ("verify", "quality", "replay"),
     "Topologies": ("rollback",),
 }
 COMMANDS: dict[str, list[shared_options.Command]] = {

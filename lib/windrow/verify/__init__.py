@@ -4,7 +4,7 @@ The code that wrote the ledger is not used, and no clock is read: only the table
 over the same versions give the same report. (Inside `reading_through` Spark reads them, and the files and logs are not
 checked.) `decisions` derives again what the rules make of the log. `raw` formats a
 raw depot again, all versions at once, with the same code that formats for the ledger. It also checks the critical
-invariants of `windrow check`, with the same SQL.
+invariants of `windrow quality`, with the same SQL.
 
 Memory does not grow with the tables. The messages of depot and ledger go to a temporary file by their stream
 (`parts`), and all that concerns a stream is checked in DuckDB for as many streams at a time as fit: matching,

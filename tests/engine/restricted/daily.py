@@ -240,11 +240,11 @@ def test_examined(spark: Any, settings: Settings, command: Callable[..., Any], m
     """
     A ledger is checked, and the doctor, who needs no Java here, finds no error in it or in its depot.
     """
-    assert command("check", "--if-exists")["waiting"].startswith("there is no")
+    assert command("quality", "--if-exists")["waiting"].startswith("there is no")
     command("init")
     publish(spark, settings.depot, log(versions=1)[0])
     assert command("run")["messages"] == 30
-    checked = command("check")
+    checked = command("quality")
     assert (checked["ok"], checked["rows"]["microbatch"], len(checked["outcomes"])) == (True, 1, OUTCOMES)
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     found = {finding["code"]: finding for finding in command("doctor")["findings"]}

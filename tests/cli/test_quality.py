@@ -23,7 +23,7 @@ def engine(request: pytest.FixtureRequest) -> Any:
 class TestCheck:
     def test_warnings_end_with_0(self, filled: Command, engine: str) -> None:
         """A sound ledger ends with 0 although a warning fails, of which the rows are shown."""
-        said = filled("check", "--engine", engine)
+        said = filled("quality", "--engine", engine)
         assert said.status == 0, said.err
         assert "books_balance" in said.out
         assert "warning  rejected_share: The share of rejected messages" in said.out
@@ -34,7 +34,7 @@ class TestCheck:
     def test_fail_on(self, filled: Command, engine: str, tmp_path: Path) -> None:
         """With --fail-on warning the same ledger ends with 1; --json says where the Data Docs are."""
         options = ("--fail-on", "warning", "--max-rejected", "0.1", "--data-docs", "site", "--json")
-        said = filled("check", "--engine", engine, *options)
+        said = filled("quality", "--engine", engine, *options)
         document = said.json()
         assert (said.status, document["ok"], document["failed"]["warning"]) == (1, True, 1)
         assert document["docs"] == str(tmp_path / "site" / "index.html")
@@ -43,7 +43,7 @@ class TestCheck:
     def test_critical_ends_with_1(self, filled: Command, engine: str, tmp_path: Path) -> None:
         """A batch that disappeared from the ledger ends with 1, and the books are shown."""
         DeltaTable(tmp_path / "data" / "ledger").delete("state = 'closed'")
-        said = filled("check", "--engine", engine)
+        said = filled("quality", "--engine", engine)
         assert said.status == 1
         assert "critical  closed_batches_there:" in said.out
         assert "nothing to look at: no closed batch" in said.out
@@ -54,27 +54,27 @@ class TestWithoutSpark:
     def test_no_session(self, filled: Command, monkeypatch: pytest.MonkeyPatch, engine: str, starts: bool) -> None:
         """A ledger on this disk is checked without Spark, unless Spark is asked for."""
         asked: list[str] = []
-        monkeypatch.setattr("windrow.cli.check._session", asked.append)
-        assert filled("check", "--engine", engine).status == 0
+        monkeypatch.setattr("windrow.cli.quality._session", asked.append)
+        assert filled("quality", "--engine", engine).status == 0
         assert bool(asked) == starts
 
     def test_on_a_platform(self, filled: Command, monkeypatch: pytest.MonkeyPatch) -> None:
         """Where a platform provides Spark, only Spark knows what a path without a scheme means, so Spark checks."""
         asked: list[str] = []
-        monkeypatch.setattr("windrow.cli.check._session", asked.append)
+        monkeypatch.setattr("windrow.cli.quality._session", asked.append)
         monkeypatch.setenv("SPARK_REMOTE", "local[2]")
-        assert filled("check", "--engine", "auto").status == 0
+        assert filled("quality", "--engine", "auto").status == 0
         assert asked
         assert Call(None, {"engine": "auto"}, json=False).sparkless_settings().engine == "auto"
 
     def test_missing(self, windrow: Command) -> None:
         """Where there is no ledger the error says so."""
-        said = windrow("check", "--engine", "auto", "--ledger", "nowhere")
+        said = windrow("quality", "--engine", "auto", "--ledger", "nowhere")
         assert (said.status, "WINDROW-TABLE-MISSING" in said.err) == (3, True), said.err
 
     def test_sql(self, windrow: Command, tmp_path: Path) -> None:
         """With --sql each invariant is printed as a statement over this ledger."""
-        said = windrow("check", "--sql", "--ledger", "some/ledger")
+        said = windrow("quality", "--sql", "--ledger", "some/ledger")
         assert said.status == 0
         assert said.out.count(";\n") == len(INVARIANTS)
         assert f"FROM delta.`{tmp_path}/some/ledger` WHERE state = 'rejected'" in said.out
@@ -89,7 +89,7 @@ class TestWithoutSpark:
     )
     def test_mistakes(self, windrow: Command, arguments: tuple[str, ...], says: str) -> None:
         """What cannot be checked is wrong usage, said in words."""
-        said = windrow("check", *arguments)
+        said = windrow("quality", *arguments)
         assert (said.status, says in said.err) == (2, True), said.err
 
     def test_missing_extra(self, filled: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,5 +102,5 @@ class TestWithoutSpark:
             return found(name, *arguments)
 
         monkeypatch.setattr(builtins, "__import__", without)
-        said = filled("check", "--engine", "embedded")
+        said = filled("quality", "--engine", "embedded")
         assert (said.status, "windrow-delta[quality]" in said.err) == (2, True), said.err

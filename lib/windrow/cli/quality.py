@@ -1,4 +1,4 @@
-"""The command `windrow check`."""
+"""The command `windrow quality`."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ NAMES = {"closed": "closed batch", "open": "open batch", "rejected": "rejected m
 
 
 @command(
-    "config ledger engine", example="windrow check --fail-on warning --data-docs quality   or   windrow check --sql"
+    "config ledger engine", example="windrow quality --fail-on warning --data-docs quality   or   windrow quality --sql"
 )
-def check(
+def quality(
     call: Call,
     fail_on: Annotated[
         Severity, typer.Option("--fail-on", help="End with status 1 when an expectation of this severity fails.")
