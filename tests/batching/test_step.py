@@ -209,7 +209,7 @@ class TestMicrobatches:
         log = Log(LogRules(TEN, 5, 1), ((message(0),),), versioned=True)
         ledger = Ledger(log)
         ledger.kind = Twice
-        with pytest.raises(InternalError, match="an id stands twice"):
+        with pytest.raises(InternalError, match="duplicate id"):
             ledger.play(log)
 
 

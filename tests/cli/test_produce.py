@@ -27,7 +27,7 @@ class TestProduce:
         said = windrow("produce", file, "--id", "p")
         assert (said.status, said.out.count("\n")) == (0, 1)
         assert "6 messages sent" in said.out
-        assert "3 of them are no messages and will be rejected." in said.out
+        assert "3 of them are not valid messages and will be rejected." in said.out
         told = [json.loads(line) for line in said.err.splitlines()]
         assert [(line["event"], line["line"]) for line in told] == [("no message", line) for line in (2, 4, 5)]
         assert told[2]["reason"] == "no column is mapped to its field 'colour'"
@@ -51,7 +51,7 @@ class TestProduce:
             "messages": 2, "rejected": 1, "skipped": 0, "sequence": 2,
         }  # fmt: skip
         assert document["depot_version"] == DeltaTable(tmp_path / "data/depot").version()
-        [fault] = document["faults"]
+        [fault] = document["invalid_lines"]
         assert (fault["line"], fault["reason"][:14]) == (2, "it is not JSON")
         said = windrow("produce", lines(tmp_path / "lines", FIRST, "x", FIRST), "--id", "p", "--json")
         document = said.json()
@@ -181,7 +181,7 @@ class TestRaw:
         given = ("produce", "data", "--raw-source", "line", "--depot", "raw")
         assert windrow(*given).out == "5,248,000 bytes sent as 6 chunks. line continues with chunk 7.\n"
         document = windrow(*given, "--end-source", "--json").json()
-        assert document == {"bytes": 5_248_000, "chunks": 7, "sequence": 13, "ended": True, "stopped": False}
+        assert document == {"bytes": 5_248_000, "chunks": 7, "sequence": 13, "is_source_ended": True, "stopped": False}
         rows = DeltaTable("raw").to_pyarrow_table().sort_by("sequence")
         assert rows["sequence"].to_pylist() == list(range(1, 14))
         assert b"".join(rows["bytes"].to_pylist()) == 2 * data

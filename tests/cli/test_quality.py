@@ -83,7 +83,7 @@ class TestWithoutSpark:
     @pytest.mark.parametrize(
         ("arguments", "says"),
         [
-            (("--max-rejected", "5"), "--max-rejected 5 is no share"),
+            (("--max-rejected", "5"), "--max-rejected 5 must be between 0 and 1"),
             (("--fail-on", "sometimes"), "WINDROW-USAGE"),
         ],
     )

@@ -116,7 +116,7 @@ def test_ingest(spark: Any, settings: Settings, tmp_path: Path) -> None:
         write_deltalake(bronze, table([message(f"t{number}")]), mode="append", configuration=feed)
         for known in (False, True):
             [done] = ingest(open_tables(settings, spark).writer, [bronze], {}, "delta")
-            assert (done.known, done.messages) == (known, 0 if known else 1)
+            assert (done.already_ingested, done.messages) == (known, 0 if known else 1)
     assert sorted(row.type for row in spark.table(settings.depot).select("type").collect()) == ["t0", "t1", "t2"]
 
 

@@ -211,7 +211,7 @@ class TestRequirements:
         """Rows with the same id are refused before anything is written."""
         runner = full.runner(embedded)
         runner.driver.algorithm = Wrong(Rules(), kind=Doubled)
-        with pytest.raises(InternalError, match="an id stands twice"):
+        with pytest.raises(InternalError, match="duplicate id"):
             runner.once()
         assert full.version() == 0
         assert full.clock.now() == NOW

@@ -122,7 +122,7 @@ def test_twice() -> None:
     """Two rows of one id and one revision are refused, or both kept."""
     rows = versions([{"a": False}, {"b": False}], 1)
     twice = pa.concat_tables([rows, rows.slice(0, 1)])
-    with pytest.raises(IncompatibleTableError, match="stands twice"):
+    with pytest.raises(IncompatibleTableError, match="duplicate id"):
         latest(twice)
     assert latest(twice, keep_doubles=True).num_rows == 3
 

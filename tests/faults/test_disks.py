@@ -105,7 +105,7 @@ class TestFull:
             list(ingest(writer, [str(file)], {}))
         assert DeltaTable(full.depot).version() == 3
         assert [one.messages for one in ingest(writer, [str(file)], {})] == [len(NEW)]
-        assert [one.known for one in ingest(writer, [str(file)], {})] == [True]
+        assert [one.already_ingested for one in ingest(writer, [str(file)], {})] == [True]
         run(full, embedded)
         assert_whole(full)
 

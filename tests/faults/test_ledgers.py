@@ -220,7 +220,7 @@ class TestRowsByHand:
         """Live rows that stand twice are refused."""
         version = half.version()
         append(half, [row for row in half.rows(state) if row["id"] != "progress"])
-        with pytest.raises(IncompatibleTableError, match="stands twice"):
+        with pytest.raises(IncompatibleTableError, match="duplicate id"):
             run(half, embedded)
         mended(half, embedded, version)
 

@@ -53,11 +53,11 @@ class TestFiles:
     def test_appends_each_file_once(self, into: Ingest, depot: str, tmp_path: Path) -> None:
         """A file is one commit of the depot; again, or under another name, it adds nothing."""
         first, second = written(tmp_path / "1", message("a")), written(tmp_path / "2", message("b"), message("c"))
-        assert [(done.messages, done.known) for done in into(first, second)] == [(1, False), (2, False)]
+        assert [(done.messages, done.already_ingested) for done in into(first, second)] == [(1, False), (2, False)]
         version = DeltaTable(depot).version()
         copy = tmp_path / "copy"
         copy.write_bytes(first.read_bytes())
-        assert [(done.messages, done.known) for done in into(first, second, copy)] == [(0, True)] * 3
+        assert [(done.messages, done.already_ingested) for done in into(first, second, copy)] == [(0, True)] * 3
         assert DeltaTable(depot).version() == version
         assert sorted(row["type"] for row in rows(depot)) == ["a", "b", "c"]
 
@@ -73,7 +73,7 @@ class TestFiles:
         written(tmp_path / "other", message("c")).replace(second)
         with pytest.raises(InputFileError, match="changed while it was ingested"):
             next(results)
-        assert [(done.messages, done.known) for done in into(second)] == [(1, False)]
+        assert [(done.messages, done.already_ingested) for done in into(second)] == [(1, False)]
         assert sorted(row["type"] for row in rows(depot)) == ["a", "c"]
 
     def test_maps_columns(self, into: Ingest, depot: str, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ class TestDelta:
         bronze = tmp_path / "bronze"
         write_deltalake(bronze, table([message("a")]), configuration={"delta.enableChangeDataFeed": "true"})
         assert into(bronze, format_="delta")[0].messages == 1
-        assert into(bronze, format_="delta")[0].known
+        assert into(bronze, format_="delta")[0].already_ingested
         write_deltalake(bronze, table([message("b")]), mode="append")
         assert into(bronze, format_="delta")[0].messages == 1
         assert sorted(row["type"] for row in rows(depot)) == ["a", "b"]
@@ -190,7 +190,7 @@ class TestElsewhere:
             write_deltalake(bronze, table([message(f"{number}a")]), mode="append", configuration=feed)
             if number in {0, 1, 4}:
                 [done] = elsewhere(bronze, format_="delta")
-                assert (done.messages, done.known) == ({0: 1, 1: 1, 4: 3}[number], False)
+                assert (done.messages, done.already_ingested) == ({0: 1, 1: 1, 4: 3}[number], False)
                 assert elsewhere(bronze, format_="delta")[0].known
         depot = str(tmp_path / "away" / "depot")
         assert sorted(row["type"] for row in rows(depot)) == [f"{number}a" for number in range(5)]
@@ -200,7 +200,7 @@ class TestElsewhere:
     def test_known_file(self, spark: Any, elsewhere: Ingest, tmp_path: Path) -> None:
         """A file that is there already is said to be known."""
         file = written(tmp_path / "1", message("a"))
-        assert [done.known for _ in range(2) for done in elsewhere(file)] == [False, True]
+        assert [done.already_ingested for _ in range(2) for done in elsewhere(file)] == [False, True]
 
 
 class TestRefusals:

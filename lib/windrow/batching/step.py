@@ -54,7 +54,7 @@ class Step:
         require(
             # guard: written-ids-unique
             pc.count_distinct(rows["id"]).as_py() == rows.num_rows,
-            "an id stands twice among the rows to write",
+            "duplicate id among the rows to write",
         )
         is_known = pc.is_in(rows["id"], live["id"].combine_chunks())
         # guard: known-has-a-version

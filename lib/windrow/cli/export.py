@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Out = Annotated[str, typer.Option("--out", help="File to write; - is standard output (not for parquet).")]
 Format = Annotated[str | None, typer.Option("--format", help="parquet, csv, json, or raw. Default: the file's ending.")]
 Since = Annotated[
-    str | None, typer.Option("--since", help="Only what came after this position, as the export before said it.")
+    str | None, typer.Option("--since", help="Only what came after this position, as printed by the previous export.")
 ]
 
 

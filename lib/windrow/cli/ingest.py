@@ -125,16 +125,20 @@ def ingest_raw(
 
 
 def _raw_sentence(ingested: RawIngested) -> str:
-    if ingested.known:
+    if ingested.already_ingested:
         return f"{ingested.file}: nothing new, the depot has it already."
     size, chunks = count(ingested.bytes, "byte"), count(ingested.chunks, "chunk")
-    several = f"{ingested.versions} versions of the depot, the last one" if ingested.versions > 1 else "depot version"
-    behind = f", behind {count(ingested.before, 'byte')} that were there" if ingested.before else ""
+    several = (
+        f"{ingested.version_count} versions of the depot, the last one"
+        if ingested.version_count > 1
+        else "depot version"
+    )
+    behind = f", behind {count(ingested.resumed_at_byte, 'byte')} that were there" if ingested.resumed_at_byte else ""
     return f"{ingested.file}: {size} as {chunks} in {several} {ingested.depot_version}{behind}."
 
 
 def _sentence(ingested: Ingested) -> str:
-    if ingested.known:
+    if ingested.already_ingested:
         return f"{ingested.file}: nothing new, the depot has it already."
     note = " No arrival times: received_at = event_time." if ingested.stamped_by_event_time else ""
     version = ingested.depot_version

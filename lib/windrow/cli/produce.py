@@ -111,7 +111,9 @@ def _produce_raw(call: Call, file: str, source: str, end_source: bool) -> None:
     ):
         input_ = BytesInput(descriptor, stop, min(part.max_message_bytes, CHUNK_BYTES), part.linger / SECOND)
         done = send_bytes(producer, input_, end_source, lambda size: progress("bytes", size))
-    ended = f"{source} ends with it." if done.ended else f"{source} continues with chunk {done.sequence + 1:,}."
+    ended = (
+        f"{source} ends with it." if done.is_source_ended else f"{source} continues with chunk {done.sequence + 1:,}."
+    )
     stopped = " Stopped before the end of the input." if done.stopped else ""
     sent = f"{count(done.bytes, 'byte')} sent as {count(done.chunks, 'chunk')}"
     call.answer(done, f"{sent}. {ended if done.chunks else 'Nothing came.'}{stopped}")
@@ -135,7 +137,9 @@ def _opened(file: str) -> Iterator[int]:
     try:
         descriptor = os.open(file, os.O_RDONLY)
     except OSError as error:
-        raise InputFileError(f"{file} cannot be read: {error.strerror}", "Check the path and its rights.") from error
+        raise InputFileError(
+            f"{file} cannot be read: {error.strerror}", "Check the path and its permissions."
+        ) from error
     try:
         yield descriptor
     finally:
@@ -156,13 +160,13 @@ def _closing(producer: P) -> Iterator[P]:
 def _sentence(done: Produced) -> str:
     sentences = [f"{count(done.messages, 'message')} sent, {done.messages_per_second:,.0f}/s."]
     if done.rejected:
-        verb = "is no message and" if done.rejected == 1 else "are no messages and"
+        verb = "is not a valid message and" if done.rejected == 1 else "are not valid messages and"
         sentences.append(f"{done.rejected:,} of them {verb} will be rejected.")
     if done.skipped:
         sentences.append(
             f"{count(done.skipped, 'line')} before them {'was' if done.skipped == 1 else 'were'} in the depot."
         )
-    if done.unfinished:
+    if done.has_unterminated_line:
         sentences.append(f"Line {done.line + 1:,} has no end yet and was not sent.")
     if done.stopped:
         sentences.append(f"Stopped after line {done.line:,}.")

@@ -49,7 +49,9 @@ def quality(
     from windrow.delta.database import within_memory
 
     if max_rejected is not None and not 0 <= max_rejected <= 1:
-        raise SettingsError(f"--max-rejected {max_rejected:g} is no share", "Give a number from 0 to 1.")
+        raise SettingsError(
+            f"--max-rejected {max_rejected:g} must be between 0 and 1", "It is a share: 0.01 is one percent."
+        )
     if sql:
         chosen = call.settings()
         _print_sql(chosen.ledger, chosen.payload_type)

@@ -58,7 +58,7 @@ def replay(
     ] = None,
     key: Annotated[list[str] | None, typer.Option("--key", help="Only this key; may be repeated.")] = None,
     source: Annotated[list[str] | None, typer.Option("--source", help="Only this source; may be repeated.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=0, help="Tell so many changes and moves at most.")] = SHOWN,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Maximum changes and moves to print.")] = SHOWN,
     continue_: Annotated[
         bool, typer.Option("--continue", help="For a topology, with --into: then keep processing newer rows.")
     ] = False,

@@ -14,9 +14,7 @@ from windrow.cli.shared_options import Call, Required, command
 def rollback(
     call: Call,
     topology: Required,
-    to_microbatch: Annotated[
-        int, typer.Option("--to-microbatch", min=0, help="The last one whose changes stay; 0: none.")
-    ],
+    to_microbatch: Annotated[int, typer.Option("--to-microbatch", min=0, help="Last microbatch to keep; 0: none.")],
 ) -> None:
     """Take a topology back to its state after a microbatch.
 

@@ -51,7 +51,7 @@ def status(
     call: Call,
     topology: Named = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Look again and again until Ctrl-C; with --json one document a line.")
+        bool, typer.Option("--watch", help="Refresh until Ctrl-C; with --json one document a line.")
     ] = False,
     interval: Annotated[
         str | None, typer.Option("--interval", help=f"With --watch: time between two looks. Default: {EVERY}.")

@@ -38,7 +38,7 @@ def verify(
         typer.Option(
             "--max-messages",
             min=0,
-            help="Derive the batches again of streams with so many messages together, the smallest streams first.",
+            help="Derive the batches again for at most this many messages, the smallest streams first.",
         ),
     ] = MAX_MESSAGES,
     all_: Annotated[bool, typer.Option("--all", help="Derive the batches again of all streams.")] = False,

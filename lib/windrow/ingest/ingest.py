@@ -25,12 +25,14 @@ Format = Literal["parquet", "delta"]
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """The result for one file: how many messages it added in which depot version; a `known` file adds none."""
+    """The result for one file: how many messages it added in which depot version; an `already_ingested` file adds
+    none.
+    """
 
     file: str
     messages: int
     depot_version: int
-    known: bool
+    already_ingested: bool
     stamped_by_event_time: bool
 
 
@@ -68,12 +70,16 @@ def ingest(
             _require_same_log(writer, input_, transaction)
         # guard: file-once
         if recorded is not None and recorded >= version:
-            yield Ingested(file, 0, writer.depot().version, known=True, stamped_by_event_time=False)
+            yield Ingested(file, 0, writer.depot().version, already_ingested=True, stamped_by_event_time=False)
             continue
         note = _note(writer, input_, transaction)
         added = writer.append(input_, mapping, (transaction, version), recorded, read, note)
         yield Ingested(
-            file, added, writer.depot().version, known=False, stamped_by_event_time=mapping.stamped_by_event_time
+            file,
+            added,
+            writer.depot().version,
+            already_ingested=False,
+            stamped_by_event_time=mapping.stamped_by_event_time,
         )
 
 

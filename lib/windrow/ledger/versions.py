@@ -93,9 +93,7 @@ def latest(rows: pa.Table, keep_tombstones: bool = False, keep_doubles: bool = F
             rows = where(rows, mask(revision == newest[of]))
         # guard: live-ids-unique
         if rows.num_rows > len(newest) and not keep_doubles:
-            raise IncompatibleTableError(
-                "an id stands twice among the open batches and clocks of the ledger", tables.DAMAGED
-            )
+            raise IncompatibleTableError("duplicate id among the open batches and clocks of the ledger", tables.DAMAGED)
         if rows.num_rows < versions.num_rows and {MESSAGES, WHOLE} <= {*rows.column_names}:
             rows = _grown(rows, versions, of, revision)
     if keep_tombstones:

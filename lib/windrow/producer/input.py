@@ -139,7 +139,7 @@ class RawProduced:
     bytes: int
     chunks: int
     sequence: int
-    ended: bool
+    is_source_ended: bool
     stopped: bool
 
 

@@ -31,13 +31,13 @@ class Produced:
     messages: int = 0
     rejected: int = 0
     skipped: int = 0
-    unfinished: bool = False
+    has_unterminated_line: bool = False
     stopped: bool = False
     sequence: int = 0
     depot_version: int | None = None
     seconds: float = 0.0
     messages_per_second: float = 0.0
-    faults: list[Fault] = field(default_factory=list)
+    invalid_lines: list[Fault] = field(default_factory=list)
 
     @property
     def line(self) -> int:
@@ -122,7 +122,7 @@ class Production:
         """Send the next portion; with `strict`, only the lines before one that is not a message, then raise."""
         portion = self._reader.read(lines, self._taken + 1, time.time_ns() // 1_000)
         if self._lines.unfinished and portion.faults and portion.faults[-1].line == portion.last:
-            self.done.unfinished, portion = True, portion.before(portion.last)
+            self.done.has_unterminated_line, portion = True, portion.before(portion.last)
         fault = portion.faults[0] if strict and portion.faults else None
         if fault is not None:
             portion = portion.before(fault.line)
@@ -144,8 +144,8 @@ class Production:
         (future, portion), self._flying = self._flying, None
         ack = future.result()
         done = self.done
-        for fault in portion.faults[: TOLD - len(done.faults)]:
-            done.faults.append(fault)
+        for fault in portion.faults[: TOLD - len(done.invalid_lines)]:
+            done.invalid_lines.append(fault)
             log.warning("no message", line=fault.line, reason=fault.reason)
         done.messages += portion.table.num_rows
         done.rejected += len(portion.faults)

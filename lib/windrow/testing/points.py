@@ -29,7 +29,7 @@ At = Callable[[Point], None]
 
 
 class Wrapper:
-    """Hands on what is asked of something real; `at` is called at its points."""
+    """Delegates to the real object; `at` is called at its points."""
 
     def __init__(self, inner: Any, at: At) -> None:
         self.inner, self.at = inner, at

@@ -104,7 +104,7 @@ class TestContent:
     def test_empty(self, into: Ingest, depot: str, tmp_path: Path) -> None:
         """An empty file is one empty chunk, which ends its raw source."""
         [done] = into(written(tmp_path / "empty", b""))
-        assert (done.bytes, done.chunks, done.known) == (0, 1, False)
+        assert (done.bytes, done.chunks, done.already_ingested) == (0, 1, False)
         [row] = rows(depot)
         assert (row["sequence"], row["bytes"], row["last"]) == (1, b"", True)
 
@@ -141,7 +141,7 @@ class TestContent:
         into(*files)
         checkpoints = (Path(depot) / "_delta_log").glob("*.checkpoint.parquet")
         assert sorted(int(one.name[:20]) for one in checkpoints) == [9, 19]
-        assert into(*files)[-1].known
+        assert into(*files)[-1].already_ingested
         assert len(contents(depot)) == 21
 
 
@@ -151,8 +151,8 @@ class TestOnce:
         behind.
         """
         first, copy = written(tmp_path / "first", b"abc"), written(tmp_path / "copy", b"abc")
-        assert [one.known for one in into(first, first)] == [False, True]
-        assert [(one.bytes, one.chunks, one.known, one.depot_version) for one in into(first, copy)] == [
+        assert [one.already_ingested for one in into(first, first)] == [False, True]
+        assert [(one.bytes, one.chunks, one.already_ingested, one.depot_version) for one in into(first, copy)] == [
             (0, 0, True, 1)
         ] * 2
         assert contents(depot) == {str(first): b"abc"}
@@ -198,7 +198,7 @@ class TestOnce:
 
         monkeypatch.setattr(raw_depot.RawDepot, "_added", second)
         [done] = into(file)
-        assert done.known
+        assert done.already_ingested
         assert contents(depot)[str(file)] == b"abc"
         assert files_of(depot) == named(depot)
 
@@ -231,7 +231,7 @@ class TestOnce:
             return real(self, table, given, begin)
 
         monkeypatch.setattr(raw_depot.RawDepot, "_added", second)
-        assert [(one.known, one.depot_version) for one in into(file)] == [(False, 2)]
+        assert [(one.already_ingested, one.depot_version) for one in into(file)] == [(False, 2)]
         assert contents(depot) == {str(file): b"abc", "socket": b"x"}
 
     def test_lost_reply(self, into: Ingest, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +244,7 @@ class TestOnce:
 
         monkeypatch.setattr(DeltaTable, "create_write_transaction", lost)
         [done] = into(written(tmp_path / "file", b"abc"))
-        assert (done.known, done.depot_version) == (False, 1)
+        assert (done.already_ingested, done.depot_version) == (False, 1)
         assert contents(depot) == {str(tmp_path / "file"): b"abc"}
 
     def test_conflict_with_itself(
@@ -261,7 +261,7 @@ class TestOnce:
 
         monkeypatch.setattr(DeltaTable, "create_write_transaction", repeated)
         [done] = into(written(tmp_path / "file", b"abc"))
-        assert (done.known, done.depot_version) == (False, 1)
+        assert (done.already_ingested, done.depot_version) == (False, 1)
         assert contents(depot) == {str(tmp_path / "file"): b"abc"}
 
     def test_failed_commit(self, into: Ingest, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +275,7 @@ class TestOnce:
             with pytest.raises(TableUnwritableError):
                 into(written(tmp_path / "file", b"abc"))
         assert (files_of(depot), DeltaTable(depot).version()) == (set(), 0)
-        assert not into(tmp_path / "file")[0].known
+        assert not into(tmp_path / "file")[0].already_ingested
         assert contents(depot) == {str(tmp_path / "file"): b"abc"}
 
 
@@ -303,7 +303,7 @@ class TestOrder:
             into(*files)
         assert contents(depot).keys() == {str(file) for file in files[:4]}
         assert files_of(depot) == named(depot)
-        assert [one.known for one in into(*files[:3], *files[4:])] == [True] * 3 + [False] * 4
+        assert [one.already_ingested for one in into(*files[:3], *files[4:])] == [True] * 3 + [False] * 4
 
     def test_who_stops_taking(self, depot: str, tmp_path: Path) -> None:
         """What was read ahead is removed when nobody asks for it any more."""

@@ -84,12 +84,12 @@ class TestVersions:
         assert contents(depot) == {str(file): CONTENT[:size]}
         whole, rest = divmod(size, 100_000)
         assert versions(depot) == [100_000] * whole + [rest] * bool(rest)
-        assert (done.bytes, done.versions, done.depot_version) == (
+        assert (done.bytes, done.version_count, done.depot_version) == (
             size,
             len(versions(depot)),
             len(versions(depot)),
         )
-        assert into(file).known
+        assert into(file).already_ingested
         assert files_of(depot) == named(depot)
 
     @pytest.mark.parametrize("chunk_bytes", [110_000, 150_000])
@@ -126,7 +126,7 @@ class TestVersions:
         with pytest.raises(InputFileError, match="changed while it was read"):
             into(file, part=coded, progress=lambda done, total: file.touch() if done > 300_000 else None)
         done = into(file, part=coded)
-        assert done.before + done.bytes == 500_000
+        assert done.resumed_at_byte + done.bytes == 500_000
         assert b"".join(decode_whole(row["bytes"], codec, 10_000)[0] for row in rows(depot)) == CONTENT
 
 
@@ -136,7 +136,7 @@ class TestGoesOn:
         file, told = written(tmp_path / "file", CONTENT), []
         left(file)
         done = into(file, progress=lambda done, total: told.append(done))
-        assert (done.before, done.bytes, done.chunks, done.versions, done.known) == (
+        assert (done.resumed_at_byte, done.bytes, done.chunks, done.version_count, done.already_ingested) == (
             200_000,
             300_000,
             30,
@@ -145,7 +145,7 @@ class TestGoesOn:
         )
         assert contents(depot) == {str(file): CONTENT}
         assert (told[-1], versions(depot)) == (500_000, [100_000] * 5)
-        assert into(file).known
+        assert into(file).already_ingested
 
     def test_other_sizes(self, into: Into, depot: str, tmp_path: Path, left: Callable[[Path], None]) -> None:
         """It goes on with another size of chunks and commits as well."""
@@ -178,8 +178,8 @@ class TestGoesOn:
         """A raw source that was begun is brought to its end, also when its content came in under another name."""
         file, copy = written(tmp_path / "file", CONTENT), written(tmp_path / "copy", CONTENT)
         left(file)
-        assert not into(copy).known
-        assert not into(file).known
+        assert not into(copy).already_ingested
+        assert not into(file).already_ingested
         assert contents(depot) == {str(file): CONTENT, str(copy): CONTENT}
 
     def test_lost_reply(self, into: Into, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +203,7 @@ class TestCopies:
         copy = written(tmp_path / "copy", CONTENT)
         for options in ({}, {"chunk_bytes": 7_777, "max_commit_bytes": 9_999}):
             done = into(copy, **options)
-            assert (done.known, done.bytes, done.chunks, done.depot_version) == (True, 0, 0, 5)
+            assert (done.already_ingested, done.bytes, done.chunks, done.depot_version) == (True, 0, 0, 5)
         assert files_of(depot) == named(depot)
         assert contents(depot) == {str(tmp_path / "file"): CONTENT}
 
@@ -223,7 +223,7 @@ class TestCopies:
             if done == 500_000:
                 into(file)
 
-        seen.append(into(copy, progress=progress, max_commit_bytes=499_999).known)
+        seen.append(into(copy, progress=progress, max_commit_bytes=499_999).already_ingested)
         assert seen == [True]
         assert contents(depot) == {str(file): CONTENT}
         assert files_of(depot) == named(depot)
@@ -240,7 +240,7 @@ class TestSomebodyElse:
             return real(self, given, latest)
 
         monkeypatch.setattr(raw_depot.RawDepot, "commit", other_first)
-        assert into(file).known
+        assert into(file).already_ingested
         assert contents(depot) == {str(file): CONTENT}
         assert files_of(depot) == named(depot)
 

@@ -82,7 +82,7 @@ class TestMessages:
         second = start()
         second.until(lambda counts: counts.acknowledged == 50, "the rest is acknowledged")
         summary = second.stop()
-        assert (summary.received, summary.again, summary.connections) == (50, 0, 1)
+        assert (summary.received, summary.redelivered, summary.connections) == (50, 0, 1)
         assert payloads(depot) == [str(number) for number in range(100)]
 
     def test_slow_broker(self, start, broker, publisher, depot, faults, gate):
@@ -236,7 +236,7 @@ class TestConnection:
         gate.await_commit()
         broker.stop()
         broker.start()
-        running.until(lambda counts: counts.again == 20, "all has come again")
+        running.until(lambda counts: counts.redelivered == 20, "all has come again")
         gate.open()
         running.until(lambda counts: counts.acknowledged == 20, "all is acknowledged")
         summary = running.stop()
@@ -266,7 +266,7 @@ class TestConnection:
         gate.open()
         running.until(lambda counts: counts.acknowledged == 30, "all new ones are acknowledged")
         summary = running.stop()
-        assert (summary.again, summary.acknowledged, len(payloads(depot))) == (0, 30, 50)
+        assert (summary.redelivered, summary.acknowledged, len(payloads(depot))) == (0, 30, 50)
 
     def test_shared(self, start, publisher, tmp_path):
         """Bridges of one group share what is published: each message comes to one of them."""

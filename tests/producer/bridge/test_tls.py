@@ -129,9 +129,9 @@ def test_let_in(tmp_path, broker, told, certificates, where):
     [
         ({"password": "'hollow-reed-12'"}, "refuses the connection of 'windrow-bridge': Not authorized"),
         ({"username": "'nobody'", "password": f"'{PASSWORD}'"}, "Not authorized"),
-        ({"ca_file": "stranger.pem"}, "do not trust each other"),
-        ({"certificate_file": "", "key_file": ""}, "do not trust each other"),
-        ({"broker": "'mqtts://localhost:PORT'"}, "do not trust each other"),
+        ({"ca_file": "stranger.pem"}, "TLS verification failed"),
+        ({"certificate_file": "", "key_file": ""}, "TLS verification failed"),
+        ({"broker": "'mqtts://localhost:PORT'"}, "TLS verification failed"),
     ],
 )
 def test_refused(tmp_path, told, certificates, changed, says):
@@ -183,7 +183,7 @@ def test_refused_after_handshake(tmp_path, certificates, monkeypatch, chosen, sl
 
     if slow:
         monkeypatch.setattr(Client, "_ssl_wrap_socket", wait)
-    refused = pytest.raises(BrokerError, match=r"do not trust each other.*CERTIFICATE_REQUIRED")
+    refused = pytest.raises(BrokerError, match=r"TLS verification failed.*CERTIFICATE_REQUIRED")
     with server.running(), without_certificate(tmp_path, certificates, server) as bridge, refused:
         bridge.run(10)
     assert server.connections == 1

@@ -29,7 +29,7 @@ COMMIT_BYTES = 268_435_456
 class RawIngested:
     """The result for one file: the bytes and chunks it added, in how many commits, and the last depot version.
 
-    `before` bytes of it were in the depot already; a `known` file adds none.
+    `resumed_at_byte` bytes of it were in the depot already; an `already_ingested` file adds none.
     """
 
     file: str
@@ -37,9 +37,9 @@ class RawIngested:
     bytes: int
     chunks: int
     depot_version: int
-    known: bool
-    versions: int = 1
-    before: int = 0
+    already_ingested: bool
+    version_count: int = 1
+    resumed_at_byte: int = 0
 
 
 def ingest(  # noqa: PLR0913 - the options of the command
@@ -101,9 +101,9 @@ def _committed(depot: RawDepot, portions: Iterator[Portion]) -> RawIngested:
         sum(portion.byte_count - portion.start for portion in added),
         sum(portion.rows for portion in added),
         version,
-        known=not added,
-        versions=len(added),
-        before=before or 0,
+        already_ingested=not added,
+        version_count=len(added),
+        resumed_at_byte=before or 0,
     )
 
 

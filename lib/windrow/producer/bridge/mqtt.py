@@ -204,7 +204,7 @@ class MqttBridge:
         """Hand a message to the producer, unless it is a repetition."""
         content = blake2b(topic + b"\0" + payload, digest_size=16).digest()
         if self._session.comes_again(id_, again, content):
-            self._counts.again += 1
+            self._counts.redelivered += 1
             return
         if self._draining:
             return  # not acknowledged, so the next bridge receives it

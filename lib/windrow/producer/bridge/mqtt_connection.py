@@ -241,7 +241,7 @@ class Connection:
         if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError) or "EOF" in why:
             return ConnectionError(why)
         return BrokerError(
-            f"the broker {self.host}:{self.port} and the bridge do not trust each other: {why}",
+            f"the broker {self.host}:{self.port}: TLS verification failed: {why}",
             "Check tls, host, ca_file, certificate_file and key_file in [mqtt].",
         )
 

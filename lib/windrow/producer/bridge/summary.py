@@ -23,7 +23,7 @@ class Summary:
     depot: str
     connections: int = 0
     received: int = 0
-    again: int = 0
+    redelivered: int = 0
     committed: int = 0
     invalid: int = 0
     acknowledged: int = 0
