@@ -22,7 +22,7 @@ class TestIngest:
         assert "nothing new" in windrow("ingest", "messages.parquet").out
         document = windrow("ingest", "messages.parquet", "--json").json()
         assert document["messages"] == 0
-        assert document
+        assert document["files"][0]["already_ingested"]
 
     def test_typed_payloads(self, windrow: Command, tmp_path: Path) -> None:
         """With a type set, the depot that ingest creates has payloads of it, and so has the ledger."""

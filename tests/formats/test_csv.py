@@ -210,7 +210,7 @@ def test_details():
         "1 column instead of 3",
         "4 columns instead of 3",
         "a quote is not closed",
-        "'0x1F' is no int64",
+        "'0x1F' is not a valid int64",
         "'\\xff" + "y" * 36 + "'... is not UTF-8",
     ]
     assert parsed.record.tolist() == [4]

@@ -155,7 +155,7 @@ def test_values(register: Any) -> None:
     ]  # fmt: skip
     refused = {row["content"].strip(): (row["reason"], row["detail"].partition(": ")[2]) for row in ledger.rejects()}
     assert refused == {
-        b"wrong type": ("format_cast", "a: '1.5' is no int64"),
+        b"wrong type": ("format_cast", "a: '1.5' is not a valid int64"),
         b"no text": ("format_syntax", "odd: TypeError: a set cannot become text"),
         b"list": ("format_syntax", "odd: TypeError: a row is str, not a mapping"),
         b"value": ("format_syntax", "not good"),
@@ -278,8 +278,8 @@ def test_several_rows(register: Any) -> None:
     large = ("format_oversize", "its rows have more than max_decoded_bytes, 1000")
     memory = refused.pop(b"broken memory")
     assert refused == {
-        b"bad": ("format_cast", "a: 'x' is no int8, in row 1"),
-        b"bad batch": ("format_cast", "a: '300' is no int8, in row 1"),
+        b"bad": ("format_cast", "a: 'x' is not a valid int8, in row 1"),
+        b"bad batch": ("format_cast", "a: '300' is not a valid int8, in row 1"),
         b"broken": ("format_syntax", "odd: TypeError: a row is str, not a mapping"),
         b"endless": large,
         b"large": large,

@@ -149,7 +149,7 @@ def test_all_or_nothing(type_: str, content: bytes) -> None:
     assert ledger.fields() == []
     (reject,) = ledger.rejects()
     assert (reject["reason"], reject["field"]) == ("format_cast", "litres")
-    assert reject["detail"].endswith("litres: '0.0' is no int8, in row 0")
+    assert reject["detail"].endswith("litres: '0.0' is not a valid int8, in row 0")
 
 
 @pytest.mark.usefixtures("packages")

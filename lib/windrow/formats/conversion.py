@@ -61,7 +61,7 @@ def convert(texts: Texts | pa.Array, field: Field) -> Converted:
     values, good = read(converted, field)
     bad = np.flatnonzero(converted.valid & ~good)
     reason = ENCODING if pa.types.is_string(field.type) and field.pattern != RAW_JSON else CAST
-    what = "not UTF-8" if reason == ENCODING else f"no {type_text(field)}"
+    what = "not UTF-8" if reason == ENCODING else f"not a valid {type_text(field)}"
     return Converted(values, bad, reason, details(converted.take(bad), f"is {what}"))
 
 
