@@ -51,7 +51,7 @@ class TestCheck:
         said = ready("ingest", "--check", "good.csv", "bad.csv", "--rejects", "rejects.csv")
         assert said.status == 1
         assert "bad.csv: 32 bytes, 2 good records, 1 rejected (9 bytes)\n" in said.out
-        assert "rejected: 1 format_cast\n  bad.csv:4, byte 19: format_cast value: 'x' is not a valid int64\n" in said.out
+        assert "  bad.csv:4, byte 19: format_cast value: 'x' is not a valid int64\n" in said.out
         assert "\n      [red]c,x\n" in said.out
         assert "rejects.csv: the bytes of 1 bad record." in said.out
         assert (tmp_path / "rejects.csv").read_text() == "name,value\n[red]c,x\n"

@@ -69,13 +69,13 @@ def test_same_everywhere(type_, data):
 @pytest.mark.parametrize(
     ("type_", "text", "told"),
     [
-        ("map<string, int8>", "[1]", "x: '[1]' is no map<string, int8>"),
-        ("map<string, int8>", '{"a": 300}', "x: '{\"a\": 300}' is no map<string, int8>"),
-        ("list<int8, 2>", "[1]", "x: '[1]' is no list<int8, 2>"),
-        ("list<int8>", "[1], 2", "x: '[1], 2' is no list<int8>"),
+        ("map<string, int8>", "[1]", "x: '[1]' is not a valid map<string, int8>"),
+        ("map<string, int8>", '{"a": 300}', "x: '{\"a\": 300}' is not a valid map<string, int8>"),
+        ("list<int8, 2>", "[1]", "x: '[1]' is not a valid list<int8, 2>"),
+        ("list<int8>", "[1], 2", "x: '[1], 2' is not a valid list<int8>"),
         ("list<int8>", "[" * 1000, None),
         ("json", "{", "x: '{' is no json"),
-        ("list<time[s]>", '["24:00"]', "x: '[\"24:00\"]' is no list<time[s]>"),
+        ("list<time[s]>", '["24:00"]', "x: '[\"24:00\"]' is not a valid list<time[s]>"),
     ],
 )
 def test_bad_cells(type_, text, told):
