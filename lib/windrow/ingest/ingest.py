@@ -25,9 +25,7 @@ Format = Literal["parquet", "delta"]
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """The result for one file: how many messages it added in which depot version; an `already_ingested` file adds
-    none.
-    """
+    """What ingesting one file added, in which depot version; an `already_ingested` file adds nothing."""
 
     file: str
     messages: int
