@@ -3,7 +3,7 @@
 It is the fleet of the benchmark `delay`: fifty devices with eight metrics a second. A day of it is open before the
 soak begins. Then each microbatch takes ten seconds of it, of which one message in a hundred is late by up to nine
 tenths of a day. Folds happen as their triggers say. After each hour of the fleet the tables are maintained, as often as
-`windrow run --every` does that.
+`windrow run --interval` does that.
 
 The fleet is kept up with if its seconds are a multiple of those that microbatches, folds and maintenance take together.
 """
@@ -26,7 +26,7 @@ from windrow.runtime.opening import tables_of
 from windrow.runtime.wall_clock import WallClock
 
 DAY = 24 * 3_600
-MAINTAINED_AFTER = 360  # microbatches: an hour, the default of `run.maintain_every`
+MAINTAINED_AFTER = 360  # microbatches: an hour, the default of `run.maintenance_interval`
 LEAST = 10  # times real time
 MOST = 1.3  # of time and memory: the last tenth of the microbatches, next to the second
 

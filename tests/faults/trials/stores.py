@@ -55,7 +55,7 @@ def raced(trial: Trial) -> None:
     """Let two drivers race while the store fails."""
     failing_store = _move(trial)
     trial.publish()
-    values = values_of(trial) | {"retries": 10}
+    values = values_of(trial) | {"max_retries": 10}
     with children(*(Child(drive_there, variables(failing_store.port), values) for _ in range(2))) as drivers:
         failing_store.fail(trial.random.randrange(2**32), trial.random.choice(SHARES))
         try:
