@@ -30,7 +30,7 @@ from windrow.model import messages as message_columns
 from windrow.model.commits import FEED
 from windrow.model.durations import microseconds
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 DAMAGED = "It was damaged from outside. RESTORE it to an earlier version, or replay the depot into a new ledger."
 FINAL = ("closed", "rejected", "microbatch")
 OPEN = "open"
