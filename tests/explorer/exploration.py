@@ -19,13 +19,13 @@ from tests.explorer import invariants, topologies
 from tests.explorer.scenarios import LOG, Scenario, depot, resume_and_drive
 from tests.explorer.scheduler import Endless, Place, Program, token
 from tests.explorer.tables import Answer, Tables
-from windrow.runtime import ledger_state, microbatch, opening
+from windrow.runtime import driver, ledger_state, microbatch, opening
 
 Outcome = Literal["done", "refused", "lost", "killed", "killed after"]
 # What else may happen to a write, and to nothing else: who ends before a read might as well have ended later.
 FAULTS: tuple[Outcome, ...] = ("refused", "lost", "killed", "killed after")
 NAMES = {invariants.Broken: "", Endless: "progress: "}
-USES_TOKENS = (microbatch, opening, ledger_state)
+USES_TOKENS = (driver, microbatch, opening, ledger_state)
 
 
 class Choice(NamedTuple):

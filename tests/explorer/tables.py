@@ -18,7 +18,7 @@ from tests.messages import table as messages
 from windrow.columnar.arrow import in_columns
 from windrow.delta.log import Table
 from windrow.engine.engine import Engine
-from windrow.errors import ConcurrentCommitError
+from windrow.errors import ConcurrentCommitError, TableUnwritableError
 from windrow.ledger import Ledger
 from windrow.ledger.live import Live
 from windrow.ledger.result import MicrobatchResult
@@ -163,8 +163,8 @@ class Shared:
         def apply(now: Tables) -> tuple[Tables, Answer]:
             try:
                 after = work(now)
-            except ConcurrentCommitError as error:
-                return now, Answer(f"{name} moved", error=error)
+            except (ConcurrentCommitError, TableUnwritableError) as error:
+                return now, Answer(f"{name} refused", error=error)
             return after or now, Answer(f"{name} {after is not None}", after is not None)
 
         written: bool = self._execution.step(Call(name, apply, True))

@@ -16,6 +16,7 @@ from tests.explorer.invariants import Broken
 from tests.explorer.scenarios import FOLDS, LOG, MERGE, USUAL, Scenario, StandingClock, Work, restore
 from tests.explorer.tables import MemoryLedger, MemorySource, MemoryTable, Shared, Tables
 from windrow.delta.log import Table
+from windrow.delta.table import overtaken
 from windrow.errors import NotFoundError
 from windrow.ledger.versions import latest
 from windrow.model import tables
@@ -75,7 +76,9 @@ class MemoryEngine:
         added = pa.concat_tables(rows)
 
         def appended(now: Tables) -> Tables | None:
-            if _number(now.output) >= number:
+            if _number(now.output) > number:
+                raise overtaken(place)
+            if _number(now.output) == number:
                 return None
             before = now.output.versions[-1].rows if now.output.versions else added.slice(0, 0)
             output = now.output.with_version(str(number), pa.concat_tables([before, added]), added)

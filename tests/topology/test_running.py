@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +33,7 @@ from windrow.errors import (
     UsageError,
 )
 from windrow.model.results import Committed
+from windrow.runtime import driver
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
 from windrow.source.embedded import EmbeddedSource
@@ -40,6 +42,7 @@ from windrow.topology import ArrowState, Depot, Microbatch, Topology, opened, ru
 from windrow.topology.functions import Functions
 from windrow.topology.running import rollback, set_option
 from windrow.topology.verify import verify_topology
+from windrow.topology.work import Work, application
 
 EMBEDDED = Settings(engine="embedded")
 
@@ -858,6 +861,62 @@ class TestOutputs:
             harness.run()
         found = DeltaTable(tmp_path / "doubled").to_pyarrow_table()["payload"].to_pylist()
         assert found == ["1", "1"]
+
+    @pytest.mark.parametrize("token", ["a", "b"])
+    def test_a_late_plan_that_a_restore_brings_back(self, tmp_path: Path, token: str) -> None:
+        """After a RESTORE to before a plan that was saved too late, the output gets all rows, whichever of the two plans
+        has the greater number.
+        """
+        harness, rival = Harness(chain(), tmp_path), Harness(chain(), tmp_path)
+        harness.append([message(1)])
+        number, calls = Functions.number, 0
+
+        def late(self: Functions, least: int) -> int:
+            nonlocal calls
+            calls += 1
+            found = number(self, least)
+            if calls == 1:
+                harness.append([message(2)])
+                with pytest.MonkeyPatch.context() as other:
+                    other.setattr(driver, "uuid4", lambda: SimpleNamespace(hex={"a": "b", "b": "a"}[token]))
+                    rival.run()
+            return found
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Functions, "number", late)
+            patch.setattr(driver, "uuid4", lambda: SimpleNamespace(hex=token))
+            harness.run()
+        DeltaTable(harness.topology.location).restore(0)
+        again = Harness(chain(), tmp_path)
+        again.run()
+        found = DeltaTable(tmp_path / "doubled").to_pyarrow_table()["payload"].to_pylist()
+        assert {one: found.count(one) >= 2 for one in ("1", "2")} == {"1": True, "2": True}
+        recorded = [row for row in again.history() if row["kind"] == "data"]
+        assert sum(part["rows"] for row in recorded for part in row["appended"]) == 4
+
+    @pytest.mark.parametrize("engine", ["embedded", pytest.param("spark", marks=pytest.mark.spark)])
+    def test_a_later_plan_at_the_last_moment(self, tmp_path: Path, engine: str, request: Any) -> None:
+        """A microbatch whose rows the output skips, because a later plan appended first, is planned anew."""
+        session = request.getfixturevalue("spark") if engine == "spark" else None
+        harness = Harness(chain(), tmp_path, engine=engine, session=session, max_retries=2)
+        append, calls = Work.append, 0
+        harness.append([message(1)])
+
+        def later(self: Work) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == 1:
+                place, other = self.topology.outputs["doubled"], pa.table({"payload": ["of another plan"]})
+                transaction = application(self.plan.ledger, "doubled", self.sources), self.plan.transaction + 1
+                self.plan.ledger.engine.append(self.plan.ledger.engine.place(place), [other], transaction, "{}")
+            append(self)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Work, "append", later)
+            harness.run()
+        found = DeltaTable(tmp_path / "doubled").to_pyarrow_table()["payload"].to_pylist()
+        assert sorted(found) == ["1", "1", "of another plan"]
+        assert [row["attempt"] for row in harness.history() if row["kind"] == "data"] == [1]
 
     def test_unknown(self, tmp_path: Path) -> None:
         """An output that was not declared is refused."""

@@ -137,6 +137,14 @@ def unwritable(location: str, role: str, error: Exception) -> TableUnwritableErr
     )
 
 
+def overtaken(location: str) -> TableUnwritableError:
+    """Return the error for an append that comes after one of a later plan."""
+    return TableUnwritableError(
+        f"{location} has rows that were appended under a later plan of these states, so this one is of no use",
+        "The next attempt makes a plan of its own.",
+    )
+
+
 def open_table(location: str, role: str) -> DeltaTable:
     """Open a table at a path. Raises TableMissingError, TableUnreadableError."""
     return latest_snapshot(location, role).table

@@ -13,7 +13,7 @@ from windrow.delta.locations import is_catalog_name, local_path
 from windrow.delta.lock import commit_lock
 from windrow.delta.log import DeltaRsLog, number_after
 from windrow.delta.maintenance import DeltaRsMaintenance
-from windrow.delta.table import UNTRIMMED, latest_table, open_table, writing
+from windrow.delta.table import UNTRIMMED, latest_table, open_table, overtaken, writing
 from windrow.engine.engine import Engine, SideFiles
 from windrow.engine.side_files import DeltaRsJournal, LocalSideFiles, StoredSideFiles
 from windrow.errors import EngineUnavailableError, InternalError
@@ -93,3 +93,6 @@ class EmbeddedEngine(Engine):
                 write_deltalake(
                     table, together, mode="append", commit_properties=noted, post_commithook_properties=UNTRIMMED
                 )
+            # guard: later-plan-told
+            elif recorded > version:
+                raise overtaken(place)

@@ -64,7 +64,7 @@ class Engine(Protocol):
     def append(self, place: str, rows: Sequence[pa.Table | DataFrame], transaction: tuple[str, int], note: str) -> None:
         """Append rows to a table in one commit, unless its log has this transaction; create it if it is missing.
 
-        `note` becomes the commit's user metadata.
+        `note` becomes the commit's user metadata. Raises TableUnwritableError if the log has a greater number.
         """
 
     @property

@@ -54,7 +54,8 @@ class Plan:
     clock, both in microseconds. `id` is the number that the microbatch had in its first attempt: another one if a pause
     was recorded since. `depots` has the depots that are read; the one of a batcher is named None and always there.
     `events` are the events that a replay repeats, None if those that are due fire; `until` is the time up to which it
-    repeats timers, None if that follows from the rest. In step the depots that it reads `overtook` others.
+    repeats timers, None if that follows from the rest. In step the depots that it reads `overtook` others. The number
+    of the `transaction` tells its appends to outputs from those of other plans.
     """
 
     kind: Kind
@@ -68,6 +69,7 @@ class Plan:
     events: list[str] | None = None
     until: int | None = None
     overtook: Sequence[str] = ()
+    transaction: int = 0
 
     @property
     def only(self) -> DepotPlan:

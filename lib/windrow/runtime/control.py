@@ -77,7 +77,7 @@ class Control:
             planned is None or not planned.last_versions
         ):  # else an earlier attempt read messages, and so will the next round
             driver.record(microbatch.run_tick(due or Floors.empty(), planned=planned))
-            driver.forget_plan(microbatch)
+            driver.forget_plan()
 
     def _tick_to(self, to: int) -> None:
         microbatch = self.driver.unpaused("tick")

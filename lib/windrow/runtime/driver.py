@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
+from uuid import uuid4
 
 from windrow.errors import ConcurrentCommitError, LedgerBehindError, PausedError, TableUnwritableError, first_line
 from windrow.ledger import Ledger
@@ -262,17 +263,19 @@ class Driver:
             return None
         number = self.algorithm.number(microbatch.primed.microbatch + 1)
         until = until if last_versions else self.algorithm.until(microbatch.started_at)
-        wanted = SavedPlan(number, microbatch.started_at, last_versions, until=until, overtook=list(overtaken))
+        wanted = SavedPlan(
+            number, microbatch.started_at, last_versions, until=until, overtook=list(overtaken), token=uuid4().hex
+        )
         planned = self._saved_plans.begin(microbatch.primed.state_token, lambda: wanted)
         # guard: planned-on-the-latest
         microbatch.require_latest()
         microbatch.attempt = planned.attempt
         return planned
 
-    def forget_plan(self, microbatch: Microbatch) -> None:
-        """Delete the plan of a microbatch that was committed."""
+    def forget_plan(self) -> None:
+        """Delete the plan of the microbatch that was committed."""
         if self._saved_plans is not None:
-            self._saved_plans.forget(microbatch.primed.state_token)
+            self._saved_plans.forget()
 
     def __getstate__(self) -> dict[str, object]:
         """Drop what belongs to this process: on Spark Connect a copy in another process handles the arrivals."""

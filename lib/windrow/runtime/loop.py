@@ -281,7 +281,7 @@ class Runner(Control):
                 return False
         until = planned.until if planned is not None and self._by_time else None
         self.driver.record(microbatch.run_messages(slices, latest, planned, passed, until))
-        self.driver.forget_plan(microbatch)
+        self.driver.forget_plan()
         return True
 
     def _slices(self, pending: Sequence[Found], planned: SavedPlan | None = None) -> dict[str | None, Read]:

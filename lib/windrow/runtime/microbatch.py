@@ -201,7 +201,9 @@ class Microbatch:
     ) -> Plan:
         common = planned or SavedPlan(self.primed.microbatch + 1, self.started_at, {})
         same = common.microbatch, common.events, common.until, common.overtook or ()
-        plan = Plan(kind, self.primed, self._ledger, self.attempt, common.now, depots, latest, *same)
+        plan = Plan(
+            kind, self.primed, self._ledger, self.attempt, common.now, depots, latest, *same, common.transaction
+        )
         self._end_phase("plan_ms")
         return plan
 

@@ -3,17 +3,23 @@
 A function may append to a depot, or write to another system under the number of the microbatch. So every attempt must
 see the same number, the same rows and the same events, also one that another process makes after the driver was killed.
 The plan is one small text. Its name comes from the token of the state that the microbatch continues, and from the
-depots, because a driver can repeat only what it can read. A pause, an option
-or changed settings leave this state as it is; every other commit, a rollback and a RESTORE lead to another one, in
-which the plan is never found. The commit of the microbatch makes it useless, and it is deleted.
+depots, because a driver can repeat only what it can read. A pause, an option or changed settings leave this state as it
+is; every other commit and a rollback lead to another one, in which the plan is not found. The commit of the microbatch
+makes it useless, and it is deleted.
 
 Of two drivers that plan at the same time the first one decides for both. One that is late, after the other has
-committed and deleted the plan, would save a second one: so who has saved a plan asks whether the ledger has moved.
+committed and deleted the plan, saves a second one: so who has saved a plan asks whether the ledger has moved.
+
+A RESTORE brings an earlier state back, and with it perhaps such a late plan, or one that a store cannot delete. Appends
+of other plans may have taken its place in the outputs meanwhile: their logs have a greater transaction number than its
+own. Then it is of use no more, and a successor takes its place, whose name follows from it: so all drivers find the
+same one. The same holds if an append finds a greater number at the last moment.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
@@ -23,6 +29,7 @@ if TYPE_CHECKING:
     from windrow.engine.engine import SideFiles
 
 Positions = Mapping[str, int]
+PLANS = 2**20  # of one microbatch, by which transaction numbers are apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +40,7 @@ class SavedPlan:
     which timers are due in a replay; None: it follows from the rest. The number 0 is the next one.
     A microbatch that `skips` a version reads nothing, and neither does one in which the columns of states were
     `migrated`; only replays have these. In step it `overtook` depots whose feeders stood still. Only `attempt` changes
-    from one attempt to the next.
+    from one attempt to the next. The `token` tells the plan from others that have its number.
     """
 
     microbatch: int
@@ -45,42 +52,72 @@ class SavedPlan:
     overtook: list[str] | None = None
     attempt: int = 1
     until: int | None = None
+    token: str = ""
+
+    @property
+    def transaction(self) -> int:
+        """Return the transaction number of its appends to outputs, which grows with the number of the microbatch.
+
+        Two plans of one number have different ones, but for one case in a million.
+        """
+        return first_transaction(self.microbatch) + zlib.crc32(self.token.encode()) % PLANS
+
+
+def first_transaction(microbatch: int) -> int:
+    """Return the smallest transaction number of the plans of a microbatch."""
+    return microbatch * PLANS
 
 
 class SavedPlans:
-    """The plans of a ledger, by the token of the state that they continue; `files` keeps them."""
+    """The plans of a ledger, by the token of the state that they continue; `files` keeps them.
 
-    def __init__(self, files: SideFiles, depots: Iterable[str]) -> None:
+    A plan that `is_of_use` no longer has a successor. Its name follows from the plan, so all drivers find the same one.
+    """
+
+    def __init__(
+        self, files: SideFiles, depots: Iterable[str], is_of_use: Callable[[SavedPlan], bool] = lambda planned: True
+    ) -> None:
         """Read nothing yet; `depots` are the names of the depots."""
-        self._files, self._depots = files, sorted(depots)
+        self._files, self._depots, self._is_of_use = files, sorted(depots), is_of_use
+        self._names = list[str]()  # of the plan that stands, or will, after those in whose place it came
 
     def recorded(self, state: str) -> SavedPlan | None:
         """Return the plan of an earlier attempt, None if there was none."""
-        text = self._files.read(self._name(state))
-        return None if text is None else SavedPlan(**json.loads(text))
+        self._names = [self._name(state)]
+        while (text := self._files.read(self._names[-1])) is not None:
+            planned = SavedPlan(**json.loads(text))
+            # guard: overtaken-plan-has-a-successor
+            if self._is_of_use(planned):
+                return planned
+            self._names.append(self._name(f"{self._names[-1]} {planned.token}"))
+        return None
 
     def save(self, state: str, planned: SavedPlan) -> SavedPlan:
         """Save a plan, and return the one that stands: that of an earlier attempt, if there was one."""
-        # guard: first-plan-stands
-        if self._files.create(self._name(state), _text(planned)):
-            return planned
-        return self.recorded(state) or planned  # its microbatch may have been committed just now
+        return self.recorded(state) or self._create(state, planned)
 
     def begin(self, state: str, wanted: Callable[[], SavedPlan]) -> SavedPlan:
         """Begin an attempt: return the plan that stands. That of an earlier attempt counts this one."""
         planned = self.recorded(state)
         if planned is None:
             new = wanted()
-            planned = self.save(state, new)
+            planned = self._create(state, new)
             if planned == new:
                 return planned
         planned = replace(planned, attempt=planned.attempt + 1)
-        self._files.replace(self._name(state), _text(planned))
+        self._files.replace(self._names[-1], _text(planned))
         return planned
 
-    def forget(self, state: str) -> None:
-        """Delete the plan of a microbatch that was committed."""
-        self._files.delete(self._name(state))
+    def forget(self) -> None:
+        """Delete the plan of a microbatch that was committed, after those that came in its place."""
+        while self._names:
+            self._files.delete(self._names.pop())
+
+    def _create(self, state: str, planned: SavedPlan) -> SavedPlan:
+        # guard: first-plan-stands
+        if self._files.create(self._names[-1], _text(planned)):
+            return planned
+        return self.recorded(state) or planned  # its microbatch may have been committed just now
 
     def _name(self, state: str) -> str:
         return f"plan-{sha256(json.dumps([state, *self._depots]).encode()).hexdigest()[:32]}.json"

@@ -15,7 +15,7 @@ from windrow.ledger.result import MicrobatchResult
 from windrow.model.floors import Floors
 from windrow.runtime.algorithm import Algorithm, Options, Plan
 from windrow.runtime.ledger_state import LedgerState
-from windrow.runtime.saved_plan import SavedPlans
+from windrow.runtime.saved_plan import PLANS, SavedPlan, SavedPlans, first_transaction
 from windrow.source import Source
 from windrow.topology.due import passed_in_step
 from windrow.topology.event import scheduled
@@ -38,7 +38,7 @@ class Functions(Algorithm):
     @property
     def saved_plans(self) -> SavedPlans:
         """Return the plans, which are saved beside the table of states."""
-        return SavedPlans(self.ledger.side_files, self.sources)
+        return SavedPlans(self.ledger.side_files, self.sources, self._is_of_use)
 
     @property
     def settings(self) -> str:
@@ -50,11 +50,20 @@ class Functions(Algorithm):
 
         After a RESTORE of the table of states its numbers come again, and an output would take new rows for old ones.
         """
-        engine = self.ledger.engine
-        for name, location in self.topology.outputs.items():
+        for name in self.topology.outputs:
             # guard: number-free-in-outputs
-            least = engine.free_number(engine.place(location), application(self.ledger, name, self.sources), least)
+            least = -(-self._free(name, first_transaction(least)) // PLANS)
         return least
+
+    def _is_of_use(self, planned: SavedPlan) -> bool:
+        """Tell whether no output has an append of a later plan."""
+        own = planned.transaction
+        return all(self._free(name, own) <= own + 1 for name in self.topology.outputs)
+
+    def _free(self, output: str, least: int) -> int:
+        """Return the first transaction number from `least` on that an output has not recorded for these states."""
+        engine, application_id = self.ledger.engine, application(self.ledger, output, self.sources)
+        return engine.free_number(engine.place(self.topology.outputs[output]), application_id, least)
 
     def schema(self, depots: Sequence[Table]) -> pa.Schema:
         """Return the columns of the table of states."""

@@ -130,10 +130,13 @@ class Work:
             ) from error
 
     def append(self) -> None:
-        """Append to the outputs, to each in one commit that a later attempt at the same microbatch finds."""
+        """Append to the outputs, to each in one commit that a later attempt at the same plan finds.
+
+        Raises TableUnwritableError if the output has an append of a later plan, so that this one's may be missing.
+        """
         engine, topology = self.plan.ledger.engine, self.topology
         for output, rows in self._by_output().items():
-            transaction = application(self.plan.ledger, output, self.sources), self.plan.id
+            transaction = application(self.plan.ledger, output, self.sources), self.plan.transaction
             note = {"windrow": VERSION, "output": transaction[0], "number": self.plan.id}
             engine.append(engine.place(topology.outputs[output]), rows, transaction, json.dumps(note))
 

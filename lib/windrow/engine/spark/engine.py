@@ -31,7 +31,7 @@ from windrow.delta.lock import commit_lock
 from windrow.delta.log import DeltaRsLog, Log, number_after
 from windrow.delta.maintenance import DeltaRsMaintenance, TableMaintenance
 from windrow.delta.store_errors import cause_of
-from windrow.delta.table import is_managed, missing, open_table, unwritable
+from windrow.delta.table import is_managed, missing, open_table, overtaken, unwritable
 from windrow.engine.engine import Engine, SideFiles
 from windrow.engine.side_files import DIRECTORY, LocalSideFiles, StoredSideFiles
 from windrow.engine.spark.journal import SparkJournal
@@ -250,6 +250,17 @@ class SparkEngine(Engine):
                 self.append_written(place, frame.write.option("userMetadata", note), transaction)
         except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
             raise unwritable(place, "depot", error) from error
+        # guard: later-plan-told-on-spark
+        if self._has_later(place, transaction):
+            raise overtaken(place)
+
+    def _has_later(self, place: str, transaction: tuple[str, int]) -> bool:
+        """Tell whether the log of a table has a greater number for a transaction id."""
+        (application, number), path = transaction, self.local_path(place)
+        if path is None:
+            return self._skips(place, (application, number + 1))
+        recorded = open_table(str(path), "depot").transaction_version(application)
+        return recorded is not None and recorded > number
 
     def create(self, place: str, rows: pa.Table, comment: str, retention: str | None = None, by: str = "") -> None:
         """Create a table with its first rows unless it exists; a ledger is partitioned `by` columns.
