@@ -39,7 +39,7 @@ class TestRun:
         assert f"stop    depot version {version} removed or changed rows" in windrow("status").out
         assert windrow("run", "--skip-version", str(version)).status == 0
         said = windrow("status").out
-        assert f"skipped depot version {version}, accepted: none of the rows were read" in said
+        assert f"skipped depot version {version}: none of the rows were read" in said
         assert "stop " not in said
         assert windrow("run", "--skip-version", str(version + 1)).status == 2
 
@@ -52,7 +52,7 @@ class TestRun:
         [hint] = windrow("status", "--json").json()["hints"]
         findings = windrow("doctor", "--json").json()["findings"]
         [found] = [one for one in findings if one["code"] == "ledger-splits"]
-        assert hint == f"{warnings[0]['message']}. {warnings[0]['hint']}" == f"{found['message']}. {found['hint']}"
+        assert hint == f"{warnings[0]['warning']}. {warnings[0]['hint']}" == f"{found['message']}. {found['hint']}"
 
     def test_json(self, filled: Command, tmp_path: Path) -> None:
         """With --json standard output holds one document with totals and microbatches, and nothing else."""

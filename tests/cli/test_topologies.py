@@ -290,7 +290,7 @@ def test_doctor(counting: Command, tmp_path: Path) -> None:
     def examined() -> dict[str, str]:
         found = counting("doctor", "seen:topology", "--json").json()["findings"]
         assert not [finding for finding in found if finding["code"] == "check"]
-        return {finding["code"]: f"{finding['level']} {finding['what']}" for finding in found}
+        return {finding["code"]: f"{finding['level']} {finding['message']}" for finding in found}
 
     before = examined()
     assert before["ledger"].startswith("warning there is no ledger at")

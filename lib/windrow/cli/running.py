@@ -143,7 +143,7 @@ def _warn(settings: Settings) -> None:
 
     if local_path(settings.ledger) is not None:
         for one in warnings_of(open_ledger(settings.ledger)):
-            log.warning(one.code, message=one.message, hint=one.hint)
+            log.warning(one.code, warning=one.message, hint=one.hint)  # a log record has a message of its own
 
 
 def sentence(summary: Summary, nothing: str = NOTHING) -> str:

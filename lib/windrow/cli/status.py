@@ -209,7 +209,7 @@ def _changed(depot: DepotStatus, named: bool) -> list[str]:
     what = f"depot version {stop} removed or changed rows: the next run stops there, unless it ignores that"
     return [
         *([f"stop    {what}; `windrow run --skip-version {of_depot}{stop}` skips it"] if stop is not None else []),
-        *([f"skipped depot {which}, skipped: none of the rows were read"] if skipped else []),
+        *([f"skipped depot {which}: none of the rows were read"] if skipped else []),
     ]
 
 

@@ -187,8 +187,8 @@ class Trial:
             "open_batches": int((closed_at == kernel.NEVER).sum()),
             "slivers": _slivers(share.batches.stream, sizes),
             "intact_rounds_percent": self.rounds.intact_rounds_percent(share.members, sizes),
-            **_described("batch_messages", sizes, {"mean": np.mean, "median": np.median, "largest": np.max}),
-            **_described("wait_seconds", waited / SECOND, {"median": np.median, "p95": p95, "longest": np.max}),
+            **_described("batch_messages", sizes, {"mean": np.mean, "median": np.median, "max": np.max}),
+            **_described("wait_seconds", waited / SECOND, {"median": np.median, "p95": p95, "max": np.max}),
         }
 
 
