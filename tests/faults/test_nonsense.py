@@ -50,7 +50,7 @@ FILES = {
     "delay that is none": (b"[rules]\nmax_delay = nan", "rules.max_delay = nan"),
     "negative bytes": (b"[rules]\nmax_batch_bytes = -1", "rules.max_batch_bytes = -1"),
     "bytes beyond numbers": (b"[rules]\nmax_batch_bytes = 99999999999999999999", "rules.max_batch_bytes"),
-    "no window start": (b'[rules]\nwindow_start = "noon"', "rules.window_anchor = 'noon'"),
+    "no window start": (b'[rules]\nwindow_anchor = "noon"', "rules.window_anchor = 'noon'"),
     "negative pause": (b'[run]\ntrigger_interval = "-1s"', "run.trigger_interval = '-1s'"),
 }
 

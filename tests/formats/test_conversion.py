@@ -205,7 +205,7 @@ def test_details():
     """A detail quotes the text, shortened, and says what it is not."""
     converted = convert(pa.array(["1", "x" * 50, "ä"]), field("int64"))
     assert converted.reason == "format_cast"
-    assert converted.detail.to_pylist() == [f"'{'x' * 40}'... is not a valid int64", "'ä' is no int64"]
+    assert converted.detail.to_pylist() == [f"'{'x' * 40}'... is not a valid int64", "'ä' is not a valid int64"]
     converted = convert(pa.array([b"a\xff"]), field("string"))
     assert (converted.reason, converted.detail.to_pylist()) == ("format_encoding", ["'a\\xff' is not UTF-8"])
 

@@ -74,7 +74,7 @@ def test_same_everywhere(type_, data):
         ("list<int8, 2>", "[1]", "x: '[1]' is not a valid list<int8, 2>"),
         ("list<int8>", "[1], 2", "x: '[1], 2' is not a valid list<int8>"),
         ("list<int8>", "[" * 1000, None),
-        ("json", "{", "x: '{' is no json"),
+        ("json", "{", "x: '{' is not a valid json"),
         ("list<time[s]>", '["24:00"]', "x: '[\"24:00\"]' is not a valid list<time[s]>"),
     ],
 )

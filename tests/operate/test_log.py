@@ -20,7 +20,7 @@ class TestWritten:
         """A line of JSON has event, level, the time in UTC and the fields, however narrow the console is."""
         out, path = console(), "a [b] \N{BATTERY}\n" + "c" * 100
         with logging_to(out):
-            log.info("microbatch", number=7, reasons={"too_old": 1}, path=path, lag_ms=None)
+            log.info("microbatch", number=7, reasons={"too_old": 1}, processed_on=path, lag_ms=None)
         [line] = out.file.getvalue().splitlines()
         said = json.loads(line)
         told = datetime.fromisoformat(said.pop("timestamp"))

@@ -16,7 +16,7 @@ def said_of_states(location: str) -> str:
     found = examine_topology(topology, Settings(engine="embedded"), NOW)
     [of_states] = [finding for finding in found if finding.code == "ledger"]
     assert of_states.level == "warning"
-    return of_states.what
+    return of_states.message
 
 
 def test_states_in_a_catalog(tmp_path: Path) -> None:

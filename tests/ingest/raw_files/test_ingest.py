@@ -86,7 +86,7 @@ class TestContent:
         content = random.Random(1).randbytes(10_000) + b"\r\n\x00\xff\xfe"
         file = written(tmp_path / "a.bin", content)
         [done] = into(file, chunk_bytes=1_000)
-        assert done == RawIngested(str(file), str(file), len(content), 11, 1, known=False)
+        assert done == RawIngested(str(file), str(file), len(content), 11, 1, already_ingested=False)
         assert contents(depot) == {str(file): content}
         assert set(plain(DeltaTable(depot).to_pyarrow_table())["received_at"].cast(pa.int64()).to_pylist()) == {NOW}
 

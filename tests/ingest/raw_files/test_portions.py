@@ -96,7 +96,7 @@ class TestVersions:
     def test_large_chunks(self, into: Into, depot: str, tmp_path: Path, chunk_bytes: int) -> None:
         """A chunk is never cut for it: a version has one at least."""
         file = written(tmp_path / "file", CONTENT)
-        assert into(file, chunk_bytes=chunk_bytes).versions == -(-500_000 // chunk_bytes)
+        assert into(file, chunk_bytes=chunk_bytes).version_count == -(-500_000 // chunk_bytes)
         assert max(versions(depot)) == chunk_bytes
         assert contents(depot) == {str(file): CONTENT}
 
@@ -151,7 +151,7 @@ class TestGoesOn:
         """It goes on with another size of chunks and commits as well."""
         file = written(tmp_path / "file", CONTENT)
         left(file)
-        assert into(file, chunk_bytes=7_777, max_commit_bytes=150_000).before == 200_000
+        assert into(file, chunk_bytes=7_777, max_commit_bytes=150_000).resumed_at_byte == 200_000
         assert contents(depot) == {str(file): CONTENT}
 
     @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ class TestGoesOn:
 
         monkeypatch.setattr(DeltaTable, "create_write_transaction", lost)
         file = written(tmp_path / "file", CONTENT)
-        assert into(file).versions == 5
+        assert into(file).version_count == 5
         assert contents(depot) == {str(file): CONTENT}
 
 
@@ -211,7 +211,7 @@ class TestCopies:
         """A file that begins as another one comes in when it is known to be another, in versions of the same size."""
         into(written(tmp_path / "file", CONTENT))
         grown = written(tmp_path / "grown", CONTENT + b"more")
-        assert into(grown).versions == 6
+        assert into(grown).version_count == 6
         assert contents(depot)[str(grown)] == CONTENT + b"more"
 
     def test_at_the_same_time(self, into: Into, depot: str, tmp_path: Path) -> None:
