@@ -131,7 +131,7 @@ class TestWarnings:
         monkeypatch.setitem(SHARES, "split_share", 0.2)
         monkeypatch.setitem(SHARES, "sliver_share", 0.1)
         min_count = 10
-        said = {one.code.replace("-", "_"): one.what for one in warnings_of(open_ledger(world.ledger), min_count)}
+        said = {one.code.replace("-", "_"): one.message for one in warnings_of(open_ledger(world.ledger), min_count)}
         checked = quality.check(session, world.ledger, min_count=min_count)
         found = {one.name: one for one in checked.failures("warning") if one.name.startswith("ledger")}
         assert said.keys() == found.keys() == {name for name in WARNINGS if name.startswith("ledger")}
