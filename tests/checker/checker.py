@@ -23,7 +23,7 @@ NOT_ALL = "Search not completed"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A run of a model: with these constants, and perhaps a bug, which is planted by its flag."""
+    """A run of a model: with these constants, and perhaps a bug, which is planted by its flag or several."""
 
     name: str
     model: str
@@ -62,7 +62,7 @@ def check(wanted: Check) -> CheckResult:
     """Try every schedule of a model. Raises RuntimeError if the checker does not finish."""
     began = time.monotonic()
     flags = [f"-D{name}={value}" for name, value in wanted.constants.items()]
-    flags += [f"-D{wanted.flag}"] if wanted.flag else []
+    flags += [f"-D{flag}" for flag in wanted.flag.split()]
     with tempfile.TemporaryDirectory(prefix="windrow-model-") as place:
         shutil.copy(HERE / f"{wanted.model}.pml", place)
         _called(place, "spin", "-a", *flags, f"{wanted.model}.pml")
