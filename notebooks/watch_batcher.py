@@ -75,7 +75,7 @@ at.show(f"{waiting.num_rows} versions wait.")
 
 # MAGIC %sql
 # MAGIC SELECT
-# MAGIC   microbatch, kind, attempt, depot_version, messages, accepted, rejected, opened, closed, engine, path,
+# MAGIC   microbatch, kind, attempt, depot_version, messages, accepted, rejected, opened, closed, engine, processed_on,
 # MAGIC   started_at, round(prime_ms) AS prime_ms, round(plan_ms) AS plan_ms, round(process_ms) AS process_ms
 # MAGIC FROM microbatches
 # MAGIC ORDER BY microbatch DESC
