@@ -52,4 +52,5 @@ def test_functions_are_there() -> None:
     named = FUNCTION.findall(PAGE.read_text(encoding="utf-8"))
     assert len(named) > 15
     for path, name in named:
-        assert callable(reduce(getattr, name.split("."), import_module(f"windrow.{path.replace('/', '.')}"))), name
+        found = reduce(getattr, name.split("."), import_module(f"windrow.{path.replace('/', '.')}"))
+        assert callable(found) or isinstance(found, property), name

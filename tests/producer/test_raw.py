@@ -61,7 +61,7 @@ class TestSend:
 
     def test_batches(self, depot: str) -> None:
         """Buffers that are sent together are committed together, and the log says how many bytes a version has."""
-        with RawProducer(depot, "socket", linger='60s', max_commit_rows=10) as producer:
+        with RawProducer(depot, "socket", linger="60s", max_commit_rows=10) as producer:
             sent = [producer.send(b"x" * number) for number in range(1, 26)]
             assert sent[19].result(60).version == 2
         assert [one.result(0).version for one in sent] == [1] * 10 + [2] * 10 + [3] * 5

@@ -864,9 +864,7 @@ class TestOutputs:
 
     @pytest.mark.parametrize("token", ["a", "b"])
     def test_a_late_plan_that_a_restore_brings_back(self, tmp_path: Path, token: str) -> None:
-        """After a RESTORE to before a plan that was saved too late, the output gets all rows, whichever of the two plans
-        has the greater number.
-        """
+        """After a RESTORE brings back a plan that was saved too late, the output gets all rows."""
         harness, rival = Harness(chain(), tmp_path), Harness(chain(), tmp_path)
         harness.append([message(1)])
         number, calls = Functions.number, 0
