@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tests.explorer.invariants import Broken
-from tests.explorer.scenarios import FOLDS, LOG, MERGE, USUAL, Scenario, StandingClock, Work, restore
+from tests.explorer.scenarios import FOLDS, LOG, MERGE, USUAL, Scenario, StandingClock, Work, publish, restore
 from tests.explorer.tables import MemoryLedger, MemorySource, MemoryTable, Shared, Tables
 from windrow.delta.log import Table
 from windrow.delta.table import overtaken
@@ -263,16 +263,19 @@ def _copied(now: Tables) -> Counter[str]:
     return Counter(now.output.versions[-1].rows["payload"].to_pylist() if now.output.versions else [])
 
 
+GROWS = "two drivers, a depot that grows and a RESTORE"
 TWO: Mapping[str, Work] = {"one": count, "two": count}
 SCENARIOS: Sequence[Scenario] = tuple(
-    Scenario(f"a topology: {name}", works, values, same=same, kind="topology")
-    for name, works, values, same in (
-        ("one driver", {"driver": count}, {}, True),
-        ("two drivers", TWO, {}, True),
-        ("two drivers, by MERGE", TWO, MERGE, True),
-        ("two drivers, folds", TWO, FOLDS, True),
-        ("two drivers and a pause", {**TWO, "pause": pause_and_resume}, {}, True),
-        ("two drivers and a rollback", {**TWO, "rollback": roll_back}, {}, False),
-        ("two drivers and a RESTORE", {**TWO, "restore": restore}, {}, False),
+    Scenario(f"a topology: {name}", works, values, published, same=same, kind="topology")
+    for name, works, values, same, published in (
+        ("one driver", {"driver": count}, {}, True, 2),
+        ("two drivers", TWO, {}, True, 2),
+        ("two drivers, by MERGE", TWO, MERGE, True, 2),
+        ("two drivers, folds", TWO, FOLDS, True, 2),
+        ("two drivers and a pause", {**TWO, "pause": pause_and_resume}, {}, True, 2),
+        ("two drivers and a rollback", {**TWO, "rollback": roll_back}, {}, False, 2),
+        ("two drivers and a RESTORE", {**TWO, "restore": restore}, {}, False, 2),
+        # A plan of one driver may have more versions than that of the other, which comes late.
+        (GROWS, {**TWO, "producer": publish, "restore": restore}, {"max_messages": 100}, False, 1),
     )
 )

@@ -63,6 +63,8 @@ FAULTS = [
     Fault("a topology with an output and timers, SIGKILL", outputs.killed),
     Fault("a topology with an output and timers, SIGKILL, then rollback or RESTORE", outputs.taken_back),
     Fault("a topology with an output and timers, three drivers", outputs.raced),
+    Fault("a topology with an output and timers, three drivers, then rollback or RESTORE", outputs.raced_back),
+    Fault("a topology with its plans in a table, three drivers, then rollback or RESTORE", outputs.raced_back_stored),
     Fault("a topology with its plans in a table, SIGKILL", outputs.killed_stored),
     Fault("a topology with its plans in a table, three drivers", outputs.raced_stored),
     Fault("a state of a topology gets other columns, SIGKILL", migrations.killed),

@@ -183,6 +183,12 @@ def _raced(copying: Copying) -> None:
     copying.drive(3, kill=copying.random.random() < 0.5)
 
 
+def _raced_and_taken_back(copying: Copying) -> None:
+    _raced(copying)
+    copying.take_back()
+
+
 killed, killed_stored = _tried(_killed), _tried(_killed, stored=True)
 raced, raced_stored = _tried(_raced), _tried(_raced, stored=True)
 taken_back = _tried(_killed_and_taken_back)
+raced_back, raced_back_stored = _tried(_raced_and_taken_back), _tried(_raced_and_taken_back, stored=True)
