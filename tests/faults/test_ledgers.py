@@ -192,7 +192,7 @@ class TestRowsByHand:
             ("id = 'progress'", {"depot_version": "NULL"}, "no depot_version"),
             ("id = 'progress'", {"microbatch": "NULL"}, "no microbatch"),
             ("id = 'progress'", {"rules": "'none'"}, "rules recorded in the ledger cannot be read"),
-            ("id = 'progress'", {"schema_version": "7"}, "schema version 7"),
+            ("id = 'progress'", {"schema_version": "9"}, "schema version 9"),
             ("state = 'progress' AND source = ''", {"floor": "NULL"}, "no floor"),
             ("state = 'progress' AND source = ''", {"source": "NULL"}, "no source"),
             ("state = 'open'", {"messages": "NULL"}, "no messages"),
