@@ -513,7 +513,7 @@ class TestTicks:
         floors, books = derive(log).floors, Books().play(log, cuts)
         assert all(batch["timeout_at"] > floors[batch["source"]] for batch in books.open)
         for batch in books.closed:
-            if batch["close_reason"] == "timeout_at":
+            if batch["close_reason"] == "timeout":
                 assert batch["closed_at"] == batch["timeout_at"] <= floors[batch["source"]]
 
     @FEWER

@@ -77,7 +77,7 @@ class TestSizes:
         some = pa.concat_tables([sizes([1, 2, 2, 109]), sizes([7], "flush"), sizes([109], None)])
         data = drawn(some, TYPICAL, waits((10, 1)))["datasets"]
         for name, factor in (("messages", 1), ("bytes", 10)):
-            assert total(data[name]) == {"timeout_at": 4, "flush": 1, "still open": 1}
+            assert total(data[name]) == {"timeout": 4, "flush": 1, "still open": 1}
             (flushed,) = (row for row in data[name] if row["name"] == "flush")
             assert flushed["low"] <= 7 * factor < flushed["high"]
 
@@ -87,8 +87,8 @@ class TestSizes:
         random = np.random.default_rng(seed)
         counts = np.maximum(random.lognormal(seed, seed, 10_000), 1).astype(np.int64).tolist()
         data = drawn(sizes(counts), TYPICAL, waits())["datasets"]
-        assert total(data["messages"]) == {"timeout_at": 10_000}
-        assert total(data["bytes"]) == {"timeout_at": 10_000}
+        assert total(data["messages"]) == {"timeout": 10_000}
+        assert total(data["bytes"]) == {"timeout": 10_000}
         assert sum(len(rows) for rows in data.values()) < 500
 
     def test_facts(self):
