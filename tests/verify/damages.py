@@ -40,7 +40,7 @@ def end(batch: Row, at: datetime) -> None:
 
 def neighbours(rows: Rows) -> Iterator[tuple[Row, Row]]:
     """Yield batches that timed out and follow each other in their stream, each whole."""
-    timed = [row for row in rows if row["close_reason"] == "timeout_at"]
+    timed = [row for row in rows if row["close_reason"] == "timeout"]
     order = sorted(timed, key=lambda row: (row["source"], row["key"], row["window_start"], row["part"]))
     for one, other in pairwise(order):
         if (one["source"], one["key"]) == (other["source"], other["key"]) and one["part"] == other["part"] == 0:
