@@ -418,7 +418,7 @@ class TestRefusals:
         """An address where no broker is is an error, not a wait."""
         place = f"127.0.0.1:{free_port()}"
         with pytest.raises(BrokerError, match=f"no broker answers at {place}.*refused"):
-            bridge(kafka, depot, "t", brokers=place)
+            bridge(kafka, depot, "t", bootstrap_servers=place)
 
     def test_password(self, kafka, depot, windrow, tmp_path, monkeypatch):
         """A password is accepted from its file; a wrong one is an error that does not show it, and no command does."""
@@ -501,7 +501,7 @@ class Worker:
         (log.parent / "windrow.toml").write_text(
             f'depot = "{depot}"\n[kafka]\nbootstrap_servers = "{kafka.place}"\ntopics = ["{topic}"]\n'
             'properties = { "session.timeout.ms" = "1500", "heartbeat.interval.ms" = "300" }\n'
-            "[producer]\nlinger = 20\nbatch_rows = 50\n"
+            '[producer]\nlinger = "20ms"\nmax_commit_rows = 50\n'
         )
         command = [sys.executable, "-m", "windrow", "bridge", "kafka", "--json"]
         with log.open("a") as out:
