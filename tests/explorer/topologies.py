@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tests.explorer.invariants import Broken
+from tests.explorer.invariants import WHILE_PAUSED, Broken
 from tests.explorer.scenarios import FOLDS, LOG, MERGE, USUAL, Scenario, StandingClock, Work, publish, restore
 from tests.explorer.tables import MemoryLedger, MemorySource, MemoryTable, Shared, Tables
 from windrow.delta.log import Table
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from tests.explorer.scheduler import Execution
     from windrow.engine.engine import Engine
     from windrow.runtime.loop import Runner
-
-WHILE_PAUSED = {"resume", "option", "rollback", "pause"}
 
 
 def counting() -> Topology:

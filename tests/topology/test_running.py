@@ -891,6 +891,8 @@ class TestOutputs:
         assert {one: found.count(one) >= 2 for one in ("1", "2")} == {"1": True, "2": True}
         recorded = [row for row in again.history() if row["kind"] == "data"]
         assert sum(part["rows"] for row in recorded for part in row["appended"]) == 4
+        report = verify_topology(again.topology, Settings(engine="embedded"))
+        assert report.ok, report.differences
 
     @pytest.mark.parametrize("engine", ["embedded", pytest.param("spark", marks=pytest.mark.spark)])
     def test_a_later_plan_at_the_last_moment(self, tmp_path: Path, engine: str, request: Any) -> None:
@@ -915,6 +917,27 @@ class TestOutputs:
         found = DeltaTable(tmp_path / "doubled").to_pyarrow_table()["payload"].to_pylist()
         assert sorted(found) == ["1", "1", "of another plan"]
         assert [row["attempt"] for row in harness.history() if row["kind"] == "data"] == [1]
+
+    def test_a_faster_driver(self, tmp_path: Path) -> None:
+        """A driver that appends after another one has committed this microbatch and the next one has not failed."""
+        harness, rival = Harness(chain(), tmp_path), Harness(chain(), tmp_path)
+        append, calls = Work.append, 0
+        harness.append([message(1)])
+
+        def late(self: Work) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == 1:
+                rival.run()
+                harness.append([message(2)])
+                rival.run()
+            append(self)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Work, "append", late)
+            harness.run()
+        found = DeltaTable(tmp_path / "doubled").to_pyarrow_table()["payload"].to_pylist()
+        assert sorted(found) == ["1", "1", "2", "2"]
 
     def test_unknown(self, tmp_path: Path) -> None:
         """An output that was not declared is refused."""

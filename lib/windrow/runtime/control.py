@@ -73,9 +73,8 @@ class Control:
         if due is None and driver.saved_plan() is None:
             return
         planned = driver.begin_attempt(microbatch, {})
-        if (
-            planned is None or not planned.last_versions
-        ):  # else an earlier attempt read messages, and so will the next round
+        # Else an earlier attempt read messages, and so will the next round.
+        if planned is None or not planned.last_versions:
             driver.record(microbatch.run_tick(due or Floors.empty(), planned=planned))
             driver.forget_plan()
 

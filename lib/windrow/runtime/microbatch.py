@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import whole
-from windrow.errors import ConcurrentCommitError, PhaseTimeoutError, require
+from windrow.errors import ConcurrentCommitError, PhaseTimeoutError, TableUnwritableError, require
 from windrow.ledger import Ledger
 from windrow.ledger.result import MicrobatchResult
 from windrow.ledger.versions import Growth, recorded
@@ -208,10 +208,18 @@ class Microbatch:
         return plan
 
     def _process(self, plan: Plan) -> MicrobatchResult:
-        """Call the algorithm within the limit; what calls none has no limit, so that the option can be raised."""
+        """Call the algorithm within the limit; what calls none has no limit, so that the option can be raised.
+
+        If it cannot write because another driver was faster, that is no failure: raises ConcurrentCommitError then.
+        """
         self._require_in_time()
-        with limited("process", self._timeout, self._ledger.engine.session_at_work):
-            processed = self._algorithm.process(plan)
+        try:
+            with limited("process", self._timeout, self._ledger.engine.session_at_work):
+                processed = self._algorithm.process(plan)
+        except TableUnwritableError:
+            # guard: faster-driver-is-no-failure
+            self.require_latest()
+            raise
         self._end_phase("process_ms")
         self._require_in_time()
         return processed

@@ -186,8 +186,11 @@ def _check_depot(
 def _check_output(
     name: str, notes: list[tuple[dict[str, Any], int | None]], by: str, history: list[Row]
 ) -> Iterator[Found]:
-    """Compare the appends in the log of an output with those that the history has."""
-    own = [(note["output"], note["number"], rows) for note, rows in notes if _is_append(note, by)]
+    """Compare the appends in the log of an output with those that the history has.
+
+    Two plans may have appended under one number, if a RESTORE brought the first one back; each has a transaction.
+    """
+    own = [(note, rows) for note, rows in notes if _is_append(note, by)]
     recorded = {
         row["planned_microbatch"]: part["rows"]
         for row in history
@@ -195,10 +198,11 @@ def _check_output(
         if part["output"] == name
     }
     there: dict[int, list[int | None]] = {}
-    for _, number, rows in own:
-        there.setdefault(number, []).append(rows)
-    times, first = Counter(one[:2] for one in own), min(there, default=0)
-    twice = [{"append": id_, "number": number} for (id_, number), count in times.items() if count > 1]
+    for note, rows in own:
+        there.setdefault(note["number"], []).append(rows)
+    times = Counter((note["output"], note["number"], note.get("transaction")) for note, _ in own)
+    first = min(there, default=0)
+    twice = [{"append": id_, "number": number} for (id_, number, _), count in times.items() if count > 1]
     wrong = [
         {"number": number, "rows in the history": rows, "rows in the output": there.get(number)}
         for number, rows in recorded.items()
@@ -210,7 +214,11 @@ def _check_output(
     yield from differing(
         f"the output {name} has what the history says", "these rows", pa.Table.from_pylist(wrong), "appends"
     )
-    if others := sum(rows or 0 for number in there.keys() - recorded.keys() for rows in there[number]):
+    others = 0
+    for number, appends in there.items():
+        appended, known = sum(rows or 0 for rows in appends), recorded.get(number, 0)
+        others += 0 if known is None else max(0, appended - known)
+    if others:
         yield (
             f"{others:,} rows of the output {name} that no microbatch of the history appended: a RESTORE of the states "
             "took it back, or an attempt is not finished"

@@ -137,7 +137,7 @@ class Work:
         engine, topology = self.plan.ledger.engine, self.topology
         for output, rows in self._by_output().items():
             transaction = application(self.plan.ledger, output, self.sources), self.plan.transaction
-            note = {"windrow": VERSION, "output": transaction[0], "number": self.plan.id}
+            note = {"windrow": VERSION, "output": transaction[0], "number": self.plan.id, "transaction": transaction[1]}
             engine.append(engine.place(topology.outputs[output]), rows, transaction, json.dumps(note))
 
     def _by_output(self) -> dict[str, list[Any]]:

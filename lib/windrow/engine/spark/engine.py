@@ -250,17 +250,10 @@ class SparkEngine(Engine):
                 self.append_written(place, frame.write.option("userMetadata", note), transaction)
         except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
             raise unwritable(place, "depot", error) from error
+        application, number = transaction
         # guard: later-plan-told-on-spark
-        if self._has_later(place, transaction):
+        if self.free_number(place, application, number + 1) > number + 1:
             raise overtaken(place)
-
-    def _has_later(self, place: str, transaction: tuple[str, int]) -> bool:
-        """Tell whether the log of a table has a greater number for a transaction id."""
-        (application, number), path = transaction, self.local_path(place)
-        if path is None:
-            return self._skips(place, (application, number + 1))
-        recorded = open_table(str(path), "depot").transaction_version(application)
-        return recorded is not None and recorded > number
 
     def create(self, place: str, rows: pa.Table, comment: str, retention: str | None = None, by: str = "") -> None:
         """Create a table with its first rows unless it exists; a ledger is partitioned `by` columns.
