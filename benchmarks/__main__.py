@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks import machine, report
 from benchmarks.conditions import Conditions
-from benchmarks.row import Row
+from benchmarks.row import Measurement
 from benchmarks.suite import BENCHMARKS
 from windrow.engine.spark.session import local_session
 
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     facts = machine.facts() | {"quick": chosen.quick, "rounds": chosen.rounds}
     terminal = report.Terminal()
     terminal.say(report.head())
-    measured: list[tuple[str, Row]] = []
+    measured: list[tuple[str, Measurement]] = []
     for name, row in rows(chosen.names or BENCHMARKS, chosen.quick, chosen.rounds, terminal):
         measured.append((name, row))
         terminal.say(report.line(row))
@@ -60,7 +60,9 @@ def asked(arguments: Sequence[str] | None) -> argparse.Namespace:
     return chosen
 
 
-def rows(names: Iterable[str], quick: bool, rounds: int, terminal: report.Terminal) -> Iterator[tuple[str, Row]]:
+def rows(
+    names: Iterable[str], quick: bool, rounds: int, terminal: report.Terminal
+) -> Iterator[tuple[str, Measurement]]:
     """Measure the named benchmarks, each in a directory of its own, which is removed afterwards."""
     for name in names:
 

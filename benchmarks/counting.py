@@ -37,7 +37,7 @@ PATIENCE_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class OperationCounts:
     """What one microbatch asked for."""
 
     rows: int  # through the driver's Python, to it and from it
@@ -47,21 +47,21 @@ class Counts:
     files: int  # opened, to be read or written, the log's too
     listings: int
 
-    def __sub__(self, other: Counts) -> Counts:
+    def __sub__(self, other: OperationCounts) -> OperationCounts:
         """Return the difference."""
-        return Counts(*(getattr(self, one.name) - getattr(other, one.name) for one in fields(self)))
+        return OperationCounts(*(getattr(self, one.name) - getattr(other, one.name) for one in fields(self)))
 
 
-def counted(spark: SparkSession, tables: Sequence[Path], call: Callable[[], object]) -> Counts:
+def counted(spark: SparkSession, tables: Sequence[Path], call: Callable[[], object]) -> OperationCounts:
     """Return what a call asks for; `tables` are the directories of its tables, as they are before it."""
-    begin = mark(spark)
+    start = mark(spark)
     with ExitStack() as watching:
         rows = watching.enter_context(passing())
         opened = watching.enter_context(Opened(tables))
         call()
         seen = opened.seen()
-    jobs = range(begin + 1, mark(spark))
-    return Counts(rows[0], len(jobs), stages(spark, jobs), seen["log"], seen["files"], seen["listings"])
+    jobs = range(start + 1, mark(spark))
+    return OperationCounts(rows[0], len(jobs), stages(spark, jobs), seen["log"], seen["files"], seen["listings"])
 
 
 def mark(spark: SparkSession) -> int:

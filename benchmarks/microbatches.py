@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 import windrow
 from benchmarks.peers import inputs
-from benchmarks.turns import Run, in_turns, timed
+from benchmarks.turns import Run, time_interleaved, timed
 from windrow.runtime.loop import Runner
 from windrow.runtime.opening import tables_of
 from windrow.runtime.run import opened
@@ -30,7 +30,7 @@ def ours(chosen: windrow.Settings, spark: SparkSession | None = None) -> Run:
     return partial(timed, partial(windrow.run, chosen, spark=spark))
 
 
-def staying(until: ExitStack, chosen: windrow.Settings, spark: SparkSession | None = None) -> Run:
+def run_continuously(until: ExitStack, chosen: windrow.Settings, spark: SparkSession | None = None) -> Run:
     """Return what batches all that is new in a run that goes on `until` the end, as `run --interval` does in a
     round.
     """
@@ -54,4 +54,4 @@ def one_by_one(
     def publish(number: int) -> None:
         inputs.write(depot, messages.slice(number * size, size), 1)
 
-    return in_turns(runs, count - count // 3, count // 3, publish, tell)
+    return time_interleaved(runs, count - count // 3, count // 3, publish, tell)

@@ -49,13 +49,13 @@ def windrow(*arguments: object) -> list[str]:
 def run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Finished:
     """Run a command to its end, in a directory without settings. Raises RuntimeError with what it said if it fails."""
     with tempfile.TemporaryDirectory() as here, tempfile.TemporaryFile() as said:
-        begin = time.perf_counter()
+        start = time.perf_counter()
         process = subprocess.Popen(
             command, cwd=here, stdout=said, stderr=subprocess.STDOUT, env=os.environ | (environment or {})
         )
         watch = Watch(process.pid)
         _, status, used = os.wait4(process.pid, 0)
-        seconds = time.perf_counter() - begin
+        seconds = time.perf_counter() - start
         process.returncode = os.waitstatus_to_exitcode(status)
         watch.stop()
         if process.returncode:

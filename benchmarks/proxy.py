@@ -23,14 +23,14 @@ LENGTH = b"content-length:"
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ProxiedRequest:
     """A request: its method, and the path that it reads, writes or, for `LIST`, lists."""
 
     method: str
     path: str
 
     @classmethod
-    def of(cls, line: str) -> Request:
+    def of(cls, line: str) -> ProxiedRequest:
         """Return the request of the first line of its head."""
         method, target, _ = line.split(" ", 2)
         parts = urlsplit(target)
@@ -59,18 +59,18 @@ class CountingProxy:
         with self._process:
             self._process.kill()
 
-    def taken(self) -> list[Request]:
+    def taken(self) -> list[ProxiedRequest]:
         """Return the requests since the last call."""
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
-        return [Request.of(self._said()) for _ in range(int(self._said()))]
+        return [ProxiedRequest.of(self._said()) for _ in range(int(self._said()))]
 
     def _said(self) -> str:
         assert self._process.stdout is not None
         return self._process.stdout.readline()
 
 
-def by_kind(requests: Iterable[Request]) -> dict[str, int]:
+def by_kind(requests: Iterable[ProxiedRequest]) -> dict[str, int]:
     """Return how many requests of each method there are."""
     return dict(sorted(Counter(request.method for request in requests).items()))
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
-from benchmarks.row import Row
+from benchmarks.row import Measurement
 
 WIDTHS = {"what": 46, "against": 34, "ours": 11, "theirs": 11, "ratio": 12, "aim": 8, "met": 3}
 CLEARED = "\r\x1b[K"
@@ -22,7 +22,7 @@ def head() -> str:
     return _aligned(WIDTHS)
 
 
-def line(row: Row) -> str:
+def line(row: Measurement) -> str:
     """Return a row as a line."""
     return _aligned(
         (
@@ -45,12 +45,12 @@ def value(number: float | None, unit: str) -> str:
     return f"{number:,.{digits}f} {unit}"
 
 
-def document(facts: Mapping[str, Any], rows: Iterable[tuple[str, Row]]) -> dict[str, Any]:
+def document(facts: Mapping[str, Any], rows: Iterable[tuple[str, Measurement]]) -> dict[str, Any]:
     """Return everything that was measured, on which machine, each row with the name of its benchmark."""
     return {**facts, "rows": [{"benchmark": name, **asdict(row), "met": row.met} for name, row in rows]}
 
 
-def write(file: Path, facts: Mapping[str, Any], rows: Iterable[tuple[str, Row]]) -> None:
+def write(file: Path, facts: Mapping[str, Any], rows: Iterable[tuple[str, Measurement]]) -> None:
     """Write the JSON."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(document(facts, rows), indent=2) + "\n", encoding="utf-8")

@@ -11,7 +11,7 @@ from benchmarks import turns
 
 
 @dataclass(frozen=True, slots=True)
-class Aim:
+class Target:
     """A bound of the ratio or, where there is none or `own` says so, of our own value."""
 
     bound: float
@@ -26,18 +26,18 @@ class Aim:
         return value >= self.bound if self.side == "least" else value <= self.bound
 
 
-def at_least(bound: float) -> Aim:
+def at_least(bound: float) -> Target:
     """Return an aim that more is better of."""
-    return Aim(bound, "least")
+    return Target(bound, "least")
 
 
-def at_most(bound: float, own: bool = False) -> Aim:
+def at_most(bound: float, own: bool = False) -> Target:
     """Return an aim that less is better of."""
-    return Aim(bound, "most", own)
+    return Target(bound, "most", own)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Measurement:
     """One measurement. `ratio` is ours by theirs, or of speeds (theirs by ours in time), as `of` says."""
 
     what: str
@@ -47,7 +47,7 @@ class Row:
     theirs: float | None = None
     ratio: float | None = None
     of: Literal["time", "speed", "memory", "count"] = "time"
-    aim: Aim | None = None
+    aim: Target | None = None
 
     @property
     def met(self) -> bool | None:
@@ -57,21 +57,25 @@ class Row:
         return self.aim.holds(self.ours if self.ratio is None or self.aim.own else self.ratio)
 
 
-def times(what: str, ours: Sequence[float], against: str, theirs: Sequence[float], aim: Aim | None = None) -> Row:
+def times(
+    what: str, ours: Sequence[float], against: str, theirs: Sequence[float], aim: Target | None = None
+) -> Measurement:
     """Return our time by theirs, of seconds measured in turns."""
-    return Row(what, median(ours), "s", against, median(theirs), turns.ratio(ours, theirs), "time", aim)
+    return Measurement(what, median(ours), "s", against, median(theirs), turns.ratio(ours, theirs), "time", aim)
 
 
-def speeds(what: str, ours: Sequence[float], against: str, theirs: Sequence[float], aim: Aim | None = None) -> Row:
+def speeds(
+    what: str, ours: Sequence[float], against: str, theirs: Sequence[float], aim: Target | None = None
+) -> Measurement:
     """Return our speed by theirs, of seconds measured in turns."""
-    return Row(what, median(ours), "s", against, median(theirs), turns.ratio(theirs, ours), "speed", aim)
+    return Measurement(what, median(ours), "s", against, median(theirs), turns.ratio(theirs, ours), "speed", aim)
 
 
-def rate(what: str, messages: int, seconds: Sequence[float], aim: Aim | None = None) -> Row:
+def rate(what: str, messages: int, seconds: Sequence[float], aim: Target | None = None) -> Measurement:
     """Return million messages a second."""
-    return Row(what, messages / median(seconds) / 1e6, "M/s", aim=aim)
+    return Measurement(what, messages / median(seconds) / 1e6, "M/s", aim=aim)
 
 
-def memory(what: str, byte_count: int, aim: Aim | None = None) -> Row:
+def memory(what: str, byte_count: int, aim: Target | None = None) -> Measurement:
     """Return a peak of resident memory."""
-    return Row(what, byte_count / 2**30, "GiB", aim=aim)
+    return Measurement(what, byte_count / 2**30, "GiB", aim=aim)

@@ -15,19 +15,19 @@ Run = Callable[[], float]
 
 def timed(call: Callable[[], object]) -> float:
     """Return how many seconds a call takes, not those it takes to let go of what it returned."""
-    begin = time.perf_counter()
+    start = time.perf_counter()
     _returned = call()
-    return time.perf_counter() - begin
+    return time.perf_counter() - start
 
 
-def afresh(run: Callable[[Path], object], into: Path) -> float:
+def run_in_fresh_directory(run: Callable[[Path], object], into: Path) -> float:
     """Return how many seconds a run takes that writes into a directory, which is removed afterwards."""
     seconds = timed(partial(run, into))
     shutil.rmtree(into)
     return seconds
 
 
-def in_turns(
+def time_interleaved(
     runs: Mapping[str, Run],
     rounds: int,
     warm_up: int = 1,

@@ -116,13 +116,13 @@ if most is None:
     raise NotFoundError("the ledger has no batch of this key", "Choose another key, or run `windrow run`.")
 key, _, first = most
 chosen = at.time_parameter("begin")
-begin = first if chosen is None else chosen
-end = begin + int(at.parameter("seconds", "120")) * 1_000_000
+start = first if chosen is None else chosen
+end = start + int(at.parameter("seconds", "120")) * 1_000_000
 
 of_key = batches.where(F.col("key") == key)
-within = of_key.where((F.unix_micros("timeout_at") >= begin) & (F.unix_micros("window_start") < end))
-beside = rejected.where((F.col("key") == key) & (F.unix_micros("event_time").between(begin, end)))
+within = of_key.where((F.unix_micros("timeout_at") >= start) & (F.unix_micros("window_start") < end))
+beside = rejected.where((F.col("key") == key) & (F.unix_micros("event_time").between(start, end)))
 chart = plot.timeline(
-    at.arrow(within), at.arrow(beside), title=f"{key}: from event time to arrival", begin=begin, end=end
+    at.arrow(within), at.arrow(beside), title=f"{key}: from event time to arrival", start=start, end=end
 )
 at.show(chart, "timeline")

@@ -133,17 +133,17 @@ chart = None
 if mine is not None and mine["processing_time"] is not None:
     margin = 10_000_000
     ends = mine["event_time_us"], mine["processing_time_us"]
-    begin, end = min(ends) - margin, max(ends) + margin
+    start, end = min(ends) - margin, max(ends) + margin
     stream = (F.col("source") == mine["source"]) & (F.col("key") == mine["key"])
     batches = spark.sql("SELECT * FROM ledger WHERE state IN ('open', 'closed')").where(stream)
-    batches = batches.where((F.unix_micros("timeout_at") >= begin) & (F.unix_micros("window_start") < end))
+    batches = batches.where((F.unix_micros("timeout_at") >= start) & (F.unix_micros("window_start") < end))
     beside = spark.table("rejected_messages").where(stream)
-    beside = beside.where((F.unix_micros("processing_time") >= begin) & (F.unix_micros("event_time") < end))
+    beside = beside.where((F.unix_micros("processing_time") >= start) & (F.unix_micros("event_time") < end))
     chart = plot.timeline(
         at.arrow(batches),
         at.arrow(beside),
         title=f"{mine['key']}: around a message that was {mine['reason']}",
-        begin=begin,
+        start=start,
         end=end,
     )
     at.show(chart, "rejected")

@@ -66,25 +66,25 @@ def table(rows: Iterable[Row], payload: pa.DataType | None = None) -> pa.Table:
     return pa.table({name: pa.array([row[name] for row in given], kind) for name, kind in fields})
 
 
-def log(versions: int, seed: int = 1, size: int = 30, begin: int = NOW) -> list[list[Row]]:
+def log(versions: int, seed: int = 1, size: int = 30, start: int = NOW) -> list[list[Row]]:
     """Return a log of depot versions with everything that happens to messages, a few seconds a version.
 
     In every version most messages are in time; some are late, resent, too old, too far in the future, without a key
     or a type, or stamped an hour ahead (these have the key `ahead`). The last stamp is less than 4 s per version
-    after `begin`.
+    after `start`.
     """
     random = Random(seed)
     sent: list[Row] = []
     result = []
     for version in range(versions):
-        rows = [_any_message(random, begin + version * 4 * SECOND, sent) for _ in range(size)]
+        rows = [_any_message(random, start + version * 4 * SECOND, sent) for _ in range(size)]
         sent += rows
         result.append(rows)
     return result
 
 
-def _any_message(random: Random, begin: int, sent: list[Row]) -> Row:
-    stamp = begin + random.randrange(4_000) * MILLISECOND
+def _any_message(random: Random, start: int, sent: list[Row]) -> Row:
+    stamp = start + random.randrange(4_000) * MILLISECOND
     kind = random.choices(["good", "late", "resent", "old", "future", "invalid", "ahead"], [70, 10, 8, 4, 4, 2, 2])[0]
     if kind == "resent" and sent:
         return {**random.choice(sent[-40:]), "received_at": stamp}

@@ -13,14 +13,14 @@ from windrow.runtime.loop import Runner
 from windrow.runtime.opening import DepotReader, tables_of
 from windrow.runtime.run import batcher_of
 from windrow.settings.settings import Settings
-from windrow.testing.points import At, Point, ProbedAlgorithm, ProbedLedger, ProbedSource
+from windrow.testing.points import Point, Probe, ProbedAlgorithm, ProbedLedger, ProbedSource
 
 
-def nowhere(point: Point) -> None:
+def no_op(point: Point) -> None:
     """Do nothing at any point."""
 
 
-def once(point: Point, act: Callable[[], object]) -> At:
+def act_once(point: Point, act: Callable[[], object]) -> Probe:
     """Return a probe that acts the first time a microbatch reaches `point`."""
     left = [act]
 
@@ -31,7 +31,7 @@ def once(point: Point, act: Callable[[], object]) -> At:
     return at
 
 
-def failing(point: Point, times: int, error: type[Exception] = OSError) -> At:
+def fail_times(point: Point, times: int, error: type[Exception] = OSError) -> Probe:
     """Return a probe that raises at `point`, `times` times."""
     left = [error(f"the disk failed {point.value}")] * times
 
@@ -74,7 +74,7 @@ def open_tables(settings: Settings, session: Any = None) -> Tables:
     return Tables({None: source}, ledger)
 
 
-def with_probe(at: At, kind: Callable[..., ProbedLedger] = ProbedLedger) -> Wrapped:
+def with_probe(at: Probe, kind: Callable[..., ProbedLedger] = ProbedLedger) -> Wrapped:
     """Return what puts a probe at the points of a microbatch on tables."""
 
     def wrapped(tables: Tables) -> Tables:

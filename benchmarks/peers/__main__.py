@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from benchmarks.peers import code, inputs, speed
-from benchmarks.peers.counts import PEERS, Counts, three_cuts
+from benchmarks.peers.counts import PEERS, PeerCounts, three_cuts
 from windrow.engine.spark.session import local_session
 
 COUNTS = ("peer", "batches", "in batches", "on record", "gone", "told", "wait", "mixed", "longest, s")
@@ -58,7 +58,7 @@ def print_speed(spark: SparkSession, messages: int, rounds: int, directory: Path
     print_table(head, ((name, ratio, *rounds[name]) for name, ratio in speed.ratios(taken).items()))
 
 
-def count_row(name: str, counts: Counts) -> tuple[object, ...]:
+def count_row(name: str, counts: PeerCounts) -> tuple[object, ...]:
     """Return what came of one cut."""
     end = counts.end
     return (
@@ -74,7 +74,7 @@ def count_row(name: str, counts: Counts) -> tuple[object, ...]:
     )
 
 
-def cut_row(name: str, cuts: dict[str, Counts]) -> tuple[object, ...]:
+def cut_row(name: str, cuts: dict[str, PeerCounts]) -> tuple[object, ...]:
     """Return how the cuts differ: in batches, in those of one by one that a cut does not have, and in what is gone."""
     base = cuts["one by one"].end.batches
     missing = [len(base - cut.end.batches) for cut in cuts.values()]

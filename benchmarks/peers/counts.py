@@ -52,7 +52,7 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class PeerBatches:
     """The closed batches of a peer at one moment: which, and what they hold."""
 
     batches: frozenset[tuple[str, int, int]]
@@ -63,15 +63,15 @@ class Closed:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class PeerCounts:
     """What came of one cut: what closed while nothing arrived, and after the wake-up; what is on record.
 
     `told` is what Spark says it dropped, `again` how many closed batches a run without checkpoint added.
     """
 
     read: int
-    quiet: Closed
-    end: Closed
+    quiet: PeerBatches
+    end: PeerBatches
     recorded: int
     told: int
     again: int
@@ -134,7 +134,7 @@ PEERS = (
 )
 
 
-def three_cuts(spark: SparkSession, peer: Peer, messages: pa.Table, versions: int, into: Path) -> dict[str, Counts]:
+def three_cuts(spark: SparkSession, peer: Peer, messages: pa.Table, versions: int, into: Path) -> dict[str, PeerCounts]:
     """Return what comes of an even number of versions: one by one, at once, and one by one with neighbours swapped."""
     swapped = [number ^ 1 for number in range(versions)]
     cuts = {"one by one": (None, 1), "all at once": (None, 1_000_000), "other order": (swapped, 1)}
@@ -146,7 +146,7 @@ def three_cuts(spark: SparkSession, peer: Peer, messages: pa.Table, versions: in
     return found
 
 
-def counts(spark: SparkSession, peer: Peer, messages: pa.Table, directory: Path, at_once: int) -> Counts:
+def counts(spark: SparkSession, peer: Peer, messages: pa.Table, directory: Path, at_once: int) -> PeerCounts:
     """Run a peer on one depot: to its end, an hour later, after the wake-up, and after its checkpoint was lost."""
     depot, out = directory / "depot", directory / "out"
     told = _told(peer.run(spark, depot, out, at_once)) + _told(peer.later(spark, depot, out, at_once))
@@ -155,7 +155,7 @@ def counts(spark: SparkSession, peer: Peer, messages: pa.Table, directory: Path,
     told += _told(peer.run(spark, depot, out, at_once))
     end, recorded = _closed(peer.closed(spark, out)), peer.recorded(spark, out)
     again = rerun_without_checkpoint(spark, peer, directory) - end.rows if at_once > 1 else 0
-    return Counts(messages.num_rows, quiet, end, recorded, told, again)
+    return PeerCounts(messages.num_rows, quiet, end, recorded, told, again)
 
 
 def rerun_without_checkpoint(spark: SparkSession, peer: Peer, directory: Path) -> int:
@@ -165,10 +165,10 @@ def rerun_without_checkpoint(spark: SparkSession, peer: Peer, directory: Path) -
     return _closed(peer.closed(spark, directory / "out")).rows
 
 
-def _closed(closed: DataFrame) -> Closed:
+def _closed(closed: DataFrame) -> PeerBatches:
     found = closed.sparkSession.sql(FACTS, closed=closed).toArrow().to_pydict()
     batches = frozenset(zip(found["key"], found["start"], found["content"], strict=True))
-    return Closed(
+    return PeerBatches(
         batches, len(found["key"]), sum(found["messages"]), sum(found["mixed"]), max(found["seconds"], default=0)
     )
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.peers import windrow_itself
 from benchmarks.peers.counts import PEERS
-from benchmarks.turns import afresh, in_turns, ratio
+from benchmarks.turns import ratio, run_in_fresh_directory, time_interleaved
 
 REFERENCE = PEERS[0].name
 ALL = 1_000_000
@@ -22,7 +22,9 @@ def seconds(spark: SparkSession, depot: Path, into: Path, rounds: int) -> dict[s
         peer.name: lambda out, peer=peer: peer.run(spark, depot, out, ALL) for peer in PEERS
     }
     embedded = {"Windrow embedded, no JVM": lambda out: windrow_itself.run(None, depot, out, ALL)}
-    return in_turns({name: partial(afresh, run, into) for name, run in (runs | embedded).items()}, rounds, warm_up=0)
+    return time_interleaved(
+        {name: partial(run_in_fresh_directory, run, into) for name, run in (runs | embedded).items()}, rounds, warm_up=0
+    )
 
 
 def ratios(taken: Mapping[str, list[float]]) -> dict[str, float]:

@@ -26,7 +26,7 @@ Message = tuple[str, int, int, str]
 
 
 @dataclass
-class Window:
+class PeerWindow:
     """An open window [start, end) and its messages by type."""
 
     start: int
@@ -34,10 +34,10 @@ class Window:
     messages: dict[str, Message] = field(default_factory=dict)
 
 
-class Stream:
+class PeerStream:
     """The open windows of one stream, in order, and what has left them."""
 
-    def __init__(self, clock: int, windows: list[Window]) -> None:
+    def __init__(self, clock: int, windows: list[PeerWindow]) -> None:
         """Go on from what was kept."""
         self.clock, self.windows = clock, windows
         self.done: list[tuple[str, int, int, list[Message]]] = []
@@ -70,24 +70,24 @@ class Stream:
     def _reject(self, reason: str, message: Message) -> None:
         self.done.append((reason, message[1], message[1], [message]))
 
-    def _holding(self, time: int) -> Window | None:
+    def _holding(self, time: int) -> PeerWindow | None:
         return next((window for window in self.windows if window.start <= time < window.end), None)
 
-    def _opened(self, time: int) -> Window:
+    def _opened(self, time: int) -> PeerWindow:
         start = max([self.clock - MAX_DELAY, *(window.end for window in self.windows if window.end <= time)])
         start = start if time < start + WINDOW else time
         end = min([start + WINDOW, *(window.start for window in self.windows if window.start > time)])
-        return self._added(Window(start, end))
+        return self._added(PeerWindow(start, end))
 
-    def _split(self, window: Window, time: int) -> None:
+    def _split(self, window: PeerWindow, time: int) -> None:
         following = [other.start for other in self.windows if other.start > window.start]
-        fresh = Window(time, min([max(time + WINDOW, window.end), *following]))
+        fresh = PeerWindow(time, min([max(time + WINDOW, window.end), *following]))
         fresh.messages = {kind: message for kind, message in window.messages.items() if message[1] >= time}
         window.end = time
         window.messages = {kind: message for kind, message in window.messages.items() if message[1] < time}
         self._added(fresh)
 
-    def _added(self, window: Window) -> Window:
+    def _added(self, window: PeerWindow) -> PeerWindow:
         self.windows = sorted([*self.windows, window], key=lambda other: other.start)
         return window
 
@@ -115,14 +115,14 @@ class Batching(StatefulProcessor):
         stream.close(timerValues.getCurrentWatermarkInMs() * 1_000)
         yield self._keep(key, stream)
 
-    def _kept(self) -> Stream:
+    def _kept(self) -> PeerStream:
         clock = self.clock.get()[0] if self.clock.exists() else 0
-        windows: dict[int, Window] = {}
+        windows: dict[int, PeerWindow] = {}
         for start, end, *message in self.open.get() if self.open.exists() else ():
-            windows.setdefault(start, Window(start, end)).messages[message[0]] = tuple(message)
-        return Stream(clock, [windows[start] for start in sorted(windows)])
+            windows.setdefault(start, PeerWindow(start, end)).messages[message[0]] = tuple(message)
+        return PeerStream(clock, [windows[start] for start in sorted(windows)])
 
-    def _keep(self, key: Any, stream: Stream) -> pd.DataFrame:
+    def _keep(self, key: Any, stream: PeerStream) -> pd.DataFrame:
         self.clock.update((int(stream.clock),))
         kept = [(open_.start, open_.end, *one) for open_ in stream.windows for one in open_.messages.values()]
         self.open.put(kept) if kept else self.open.clear()

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.scale import fleet, heap, huge, hundred, keys, kills
-from benchmarks.scale.checks import NotAsItShouldBe
+from benchmarks.scale.checks import CheckFailed
 from benchmarks.scale.telling import say
 
 SCENARIOS = {module.__name__.rpartition(".")[2]: module for module in (fleet, heap, huge, hundred, keys, kills)}
@@ -30,15 +30,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         one.add_argument("--directory", type=Path, help="where there is room; the system's for temporary files")
         module.arguments(one)
     asked = parser.parse_args(arguments)
-    begin = time.perf_counter()
+    start = time.perf_counter()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # not without ending what was started
     with tempfile.TemporaryDirectory(prefix=f"windrow-{asked.name}-", dir=asked.directory) as directory:
         try:
             SCENARIOS[asked.name].run(Path(directory), asked)
-        except NotAsItShouldBe as error:
+        except CheckFailed as error:
             say(f"{asked.name}: {error}")
             return 1
-    say(f"{asked.name}: as it should be, {time.perf_counter() - begin:.0f} s")
+    say(f"{asked.name}: as it should be, {time.perf_counter() - start:.0f} s")
     return 0
 
 

@@ -16,7 +16,7 @@ from windrow.verify import verify
 MAX_VERIFIED = 6_000_000  # messages that `verify` checks in a minute or two
 
 
-class NotAsItShouldBe(RuntimeError):
+class CheckFailed(RuntimeError):
     """A ledger that is not what its depot makes it."""
 
 
@@ -59,4 +59,4 @@ def require_way(ways: set[str], expected: str) -> None:
 
 def _require(holds: bool, otherwise: str) -> None:
     if not holds:
-        raise NotAsItShouldBe(otherwise)
+        raise CheckFailed(otherwise)

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.microbatches import settings
-from benchmarks.scale.checks import NotAsItShouldBe
+from benchmarks.scale.checks import CheckFailed
 from benchmarks.scale.memory import MIB, forget_peak, resident
 from benchmarks.scale.telling import say
 from benchmarks.suite import delay as fleet
@@ -79,6 +79,6 @@ def judge(seconds: list[float], peaks: list[int], maintained: float) -> None:
     say(f"{factor:.1f} times real time, maintenance included; the last tenth next to the second: {slower:.2f} of the "
         f"time, {larger:.2f} of the memory")  # fmt: skip
     if factor < LEAST:
-        raise NotAsItShouldBe(f"the fleet is kept up with less than {LEAST} times")
+        raise CheckFailed(f"the fleet is kept up with less than {LEAST} times")
     if max(slower, larger) > MOST:
-        raise NotAsItShouldBe(f"the last tenth takes more than {MOST} times as much as the second")
+        raise CheckFailed(f"the last tenth takes more than {MOST} times as much as the second")

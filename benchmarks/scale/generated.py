@@ -47,11 +47,11 @@ class Fleet:
 
     def version(self, spark: SparkSession, version: int) -> DataFrame:
         """Return what arrives in one version of the depot."""
-        begin, end = (self.messages * one // self.versions for one in (version, version + 1))
+        start, end = (self.messages * one // self.versions for one in (version, version + 1))
         earlier = self.keys * (1 + LATEST // SECOND)  # so many before may arrive now
-        rows = self._arriving(spark.range(max(0, begin - earlier), end))
+        rows = self._arriving(spark.range(max(0, start - earlier), end))
         if version:
-            rows = rows.where(F.col("arrival") >= self._measured(begin))
+            rows = rows.where(F.col("arrival") >= self._measured(start))
         if version + 1 < self.versions:
             rows = rows.where(F.col("arrival") < self._measured(end))
         return rows.drop("arrival")

@@ -15,7 +15,7 @@ import windrow
 from benchmarks.scale import checks
 from benchmarks.scale.generated import GATEWAYS, publish, wide
 from benchmarks.scale.sessions import session
-from benchmarks.scale.telling import Telling
+from benchmarks.scale.telling import ScenarioLog
 from windrow.runtime.loop import Runner
 from windrow.runtime.opening import tables_of
 from windrow.runtime.run import opened
@@ -39,7 +39,7 @@ def run(directory: Path, asked: Namespace) -> None:
     """Build, go on, tick, flush, and check."""
     spark = session(MASTER, "1g", {"spark.executor.memory": "1g"})
     depot, ledger = directory / "depot", directory / "ledger"
-    telling = Telling(spark)
+    telling = ScenarioLog(spark)
     chosen = windrow.Settings(
         depot=str(depot),
         ledger=str(ledger),

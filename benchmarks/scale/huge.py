@@ -16,7 +16,7 @@ from deltalake import write_deltalake
 
 from benchmarks import processes
 from benchmarks.peers import inputs
-from benchmarks.scale.checks import NotAsItShouldBe
+from benchmarks.scale.checks import CheckFailed
 from benchmarks.scale.memory import MIB
 from benchmarks.scale.telling import say
 
@@ -42,7 +42,7 @@ def run(directory: Path, asked: Namespace) -> None:
         finished = processes.run(processes.windrow(*command), {"WINDROW_IDLE_TIMEOUT": "never"})
         say(f"{name}: {finished.seconds:.0f} s, at most {finished.peak_bytes // MIB:,} MiB")
         if finished.peak_bytes > MOST[name] * 1_000_000:
-            raise NotAsItShouldBe(f"{name} holds more than {MOST[name]:,} MB")
+            raise CheckFailed(f"{name} holds more than {MOST[name]:,} MB")
 
 
 def messages(count: int) -> Iterator[pa.RecordBatch]:

@@ -15,7 +15,7 @@ import windrow
 from benchmarks.scale import checks
 from benchmarks.scale.generated import KEYS_OF_A_SOURCE, Fleet, publish
 from benchmarks.scale.sessions import session
-from benchmarks.scale.telling import Telling
+from benchmarks.scale.telling import ScenarioLog
 
 KEYS_TO_COMPARE = 200
 
@@ -31,7 +31,7 @@ def run(directory: Path, asked: Namespace) -> None:
     """Publish, batch, and check."""
     spark = session("local[2]")
     depot, ledger = directory / "depot", directory / "ledger"
-    fleet, telling = Fleet(asked.messages, asked.microbatches), Telling(spark)
+    fleet, telling = Fleet(asked.messages, asked.microbatches), ScenarioLog(spark)
     chosen = windrow.Settings(
         depot=str(depot),
         ledger=str(ledger),

@@ -17,7 +17,7 @@ from benchmarks.scale import checks
 from benchmarks.scale.generated import publish
 from benchmarks.scale.heap import MASTER
 from benchmarks.scale.sessions import session
-from benchmarks.scale.telling import Telling, say
+from benchmarks.scale.telling import ScenarioLog, say
 from windrow.settings.settings import Settings
 from windrow.topology import SparkMicrobatch, Topology, run_topology
 
@@ -35,12 +35,12 @@ def run(directory: Path, asked: Namespace) -> None:
     """Build the state, change little of it and then more, and check."""
     spark = session(MASTER, "1g", {"spark.executor.memory": "1g"})
     depot, topology = directory / "rows", summing(directory)
-    telling = Telling(spark)
+    telling = ScenarioLog(spark)
     settings = Settings(engine="spark", max_messages=1, max_driver_messages=FEW // 10)
     steps = [(VERSIONS, number) for number in range(VERSIONS)]
     steps += [(max(1, asked.keys // FEW), number) for number in range(asked.further)] + [(100, 0)]
-    for every, begin in steps:
-        publish(rows_of(spark, asked.keys, every, begin), depot)
+    for every, start in steps:
+        publish(rows_of(spark, asked.keys, every, start), depot)
         telling.begin()
         run_topology(topology, settings, spark=spark, report=telling.committed)
     telling.tell_peaks()
@@ -60,9 +60,9 @@ def summing(directory: Path) -> Topology:
     return topology
 
 
-def rows_of(spark: SparkSession, keys: int, every: int, begin: int) -> DataFrame:
+def rows_of(spark: SparkSession, keys: int, every: int, start: int) -> DataFrame:
     """Return a row for every so manieth key, from `begin` on."""
-    return spark.range(begin, keys, every).select(F.col("id").alias("number"), amount(F.col("id")).alias("amount"))
+    return spark.range(start, keys, every).select(F.col("id").alias("number"), amount(F.col("id")).alias("amount"))
 
 
 def amount(key: Column) -> Column:
@@ -79,4 +79,4 @@ def require_sums(spark: SparkSession, depot: Path, topology: Topology) -> None:
     different = expected.exceptAll(found).count() + found.exceptAll(expected).count()
     say(f"states: {found.count():,} keys, {different:,} different")
     if different:
-        raise checks.NotAsItShouldBe("keys do not have the sums of their rows")
+        raise checks.CheckFailed("keys do not have the sums of their rows")

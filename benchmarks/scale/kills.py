@@ -25,7 +25,7 @@ import windrow
 from benchmarks.scale import checks
 from benchmarks.scale.generated import GATEWAYS, publish, wide
 from benchmarks.scale.sessions import session
-from benchmarks.scale.telling import Telling, say
+from benchmarks.scale.telling import ScenarioLog, say
 from tests.engine.cluster import APPLICATION, Cluster, processes, read, running
 
 TYPES = 5
@@ -58,7 +58,7 @@ def run(directory: Path, asked: Namespace) -> None:
 def killing(directory: Path, asked: Namespace, cluster: Cluster, spark: SparkSession) -> None:
     """Run microbatches while processes of the cluster are killed."""
     depot, ledger = directory / "depot", directory / "ledger"
-    telling, random = Telling(spark), Random(asked.seed)
+    telling, random = ScenarioLog(spark), Random(asked.seed)
     chosen = windrow.Settings(
         depot=str(depot), ledger=str(ledger), engine="spark", max_driver_messages=0, idle_timeout="never", rules=RULES
     )
@@ -66,10 +66,10 @@ def killing(directory: Path, asked: Namespace, cluster: Cluster, spark: SparkSes
     def batch(kind: int, share: int, kill: Kill | None = None) -> float:
         publish(wide(spark, asked.batches, kind, share), depot)
         telling.begin()
-        begin = time.perf_counter()
+        start = time.perf_counter()
         with kill or nullcontext():
             windrow.run(chosen, spark=spark, report=telling.committed)
-        return time.perf_counter() - begin
+        return time.perf_counter() - start
 
     for kind in range(TYPES):
         batch(kind, 1)

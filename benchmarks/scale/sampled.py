@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import windrow
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import to_plain_types
 from windrow.model import canonical
 from windrow.model.messages import COLUMNS
 
@@ -33,13 +33,13 @@ def sampled(spark: SparkSession, depot: Path, ledger: Path, sources: Sequence[st
     """Compare all streams of some sources."""
     reader = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0)
     feed = reader.load(str(depot)).where(F.col("source").isin(*sources))
-    messages = plain(feed.select(*COLUMNS, F.col("_commit_version").alias("version")).toArrow())
+    messages = to_plain_types(feed.select(*COLUMNS, F.col("_commit_version").alias("version")).toArrow())
     batched = windrow.batch(messages, rules)
     rows = spark.read.format("delta").load(str(ledger)).where(F.col("source").isin(*sources))
     kept = rows.where("state IN ('open', 'closed')").select(*canonical.BATCH, "messages")
     refused = rows.where("state = 'rejected'").select(*canonical.REJECTED)
     expected = _bytes(batched.batches, batched.rejected)
-    found = _bytes(plain(kept.toArrow()), plain(refused.toArrow()))
+    found = _bytes(to_plain_types(kept.toArrow()), to_plain_types(refused.toArrow()))
     streams = messages.group_by(["source", "key"]).aggregate([]).num_rows
     return Sampled(streams, len(expected), len(expected ^ found) + abs(len(expected) - len(found)))
 

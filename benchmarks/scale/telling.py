@@ -8,7 +8,7 @@ import time
 from pyspark.sql import SparkSession
 
 from benchmarks.scale.memory import MIB, Heap, forget_peak, resident
-from windrow.model.results import Committed
+from windrow.model.results import CommittedMicrobatch
 
 
 def say(text: str) -> None:
@@ -17,7 +17,7 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-class Telling:
+class ScenarioLog:
     """Tells of each microbatch how long it took and what the driver held; remembers the most, and the ways gone."""
 
     def __init__(self, spark: SparkSession) -> None:
@@ -32,7 +32,7 @@ class Telling:
         forget_peak()
         self._heap.forget_peak()
 
-    def committed(self, done: Committed) -> None:
+    def committed(self, done: CommittedMicrobatch) -> None:
         """Tell of a microbatch."""
         self.paths |= {done.path} if done.kind == "data" else set()
         self.tell(

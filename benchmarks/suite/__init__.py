@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from benchmarks.conditions import Conditions
-from benchmarks.row import Row
+from benchmarks.row import Measurement
 from benchmarks.suite import (
     backlog,
     batch,
@@ -39,7 +39,7 @@ class Benchmark:
 
     name: str
     about: str
-    measure: Callable[[Conditions], Iterator[Row]]
+    measure: Callable[[Conditions], Iterator[Measurement]]
 
 
 SUITES = (

@@ -15,13 +15,13 @@ from benchmarks import append
 from benchmarks.conditions import Conditions
 from benchmarks.microbatches import ours, settings
 from benchmarks.peers import inputs, stateful, tumbling_windows, windrow_itself
-from benchmarks.row import Row, at_least, speeds
-from benchmarks.turns import afresh, in_turns
+from benchmarks.row import Measurement, at_least, speeds
+from benchmarks.turns import run_in_fresh_directory, time_interleaved
 
 ALL = 1_000_000
 
 
-def measure(conditions: Conditions) -> Iterator[Row]:
+def measure(conditions: Conditions) -> Iterator[Measurement]:
     """Measure both engines against three streams of Spark."""
     spark, depot, out = conditions.spark(), conditions.directory / "depot", conditions.directory / "out"
     inputs.write(depot, inputs.generated(conditions.size(ALL, 2_000)), 4)
@@ -37,8 +37,8 @@ def measure(conditions: Conditions) -> Iterator[Row]:
         "transformWithStateInPandas": lambda into: stateful.run(spark, depot, into, ALL),
         "window, collect_list": lambda into: tumbling_windows.run(spark, depot, into, ALL),
     }
-    taken = in_turns(
-        {name: partial(afresh, run, out) for name, run in runs.items()},
+    taken = time_interleaved(
+        {name: partial(run_in_fresh_directory, run, out) for name, run in runs.items()},
         conditions.rounds,
         conditions.size(4, 1),
         tell=conditions.tell,

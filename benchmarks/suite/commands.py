@@ -15,7 +15,7 @@ from benchmarks import processes
 from benchmarks.conditions import Conditions
 from benchmarks.microbatches import settings
 from benchmarks.peers import inputs
-from benchmarks.row import Row
+from benchmarks.row import Measurement
 
 VERSION = 10_000  # messages
 NEW = 1_000
@@ -35,7 +35,7 @@ COMMANDS = {
 }
 
 
-def measure(conditions: Conditions) -> Iterator[Row]:
+def measure(conditions: Conditions) -> Iterator[Measurement]:
     """Run each command on both ledgers in turns."""
     many = conditions.size(1_000_000, 20_000)
     few, rounds = many // 10, conditions.size(3, 1)
@@ -64,10 +64,10 @@ def command(here: Path, arguments: tuple[str, ...]) -> processes.Finished:
     return processes.run(processes.windrow(*arguments), tables | {"WINDROW_IDLE_TIMEOUT": "never"})
 
 
-def compared(name: str, few: int, many: int, taken: dict[int, list[processes.Finished]]) -> Iterator[Row]:
+def compared(name: str, few: int, many: int, taken: dict[int, list[processes.Finished]]) -> Iterator[Measurement]:
     """Compare the time and the memory of a command on both ledgers."""
     what, against = f"{name}, {many:,} messages", f"{few:,}"
     own, other = (median(one.seconds for one in taken[count]) for count in (many, few))
-    yield Row(what, own, "s", against, other, own / other)
+    yield Measurement(what, own, "s", against, other, own / other)
     own, other = (max(one.peak_bytes for one in taken[count]) / 2**30 for count in (many, few))
-    yield Row(f"{what}, memory", own, "GiB", against, other, own / other, "memory")
+    yield Measurement(f"{what}, memory", own, "GiB", against, other, own / other, "memory")

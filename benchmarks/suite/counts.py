@@ -21,10 +21,10 @@ import pyarrow as pa
 import windrow
 from benchmarks import ledgers
 from benchmarks.conditions import Conditions
-from benchmarks.counting import Counts, counted
+from benchmarks.counting import OperationCounts, counted
 from benchmarks.microbatches import settings
 from benchmarks.peers import inputs
-from benchmarks.row import Row, at_most
+from benchmarks.row import Measurement, at_most
 from windrow.model.messages import conform
 
 WARM_UP = 2
@@ -39,13 +39,13 @@ NAMES = {
 }
 
 
-def measure(conditions: Conditions) -> Iterator[Row]:
+def measure(conditions: Conditions) -> Iterator[Measurement]:
     """Count with few and many open batches, then behind a short and a long history."""
     yield from by_state(conditions)
     yield from by_history(conditions)
 
 
-def by_state(conditions: Conditions) -> Iterator[Row]:
+def by_state(conditions: Conditions) -> Iterator[Measurement]:
     """Count on the executors' way, with few and with many open batches."""
     few, many = conditions.size(1_000, 20), conditions.size(100_000, 400)
     spark = conditions.spark()
@@ -59,7 +59,7 @@ def by_state(conditions: Conditions) -> Iterator[Row]:
     yield from compared(taken[many], f"{many:,} open", taken[few], f"{few:,} open")
 
 
-def by_history(conditions: Conditions) -> Iterator[Row]:
+def by_history(conditions: Conditions) -> Iterator[Measurement]:
     """Count with the default settings, behind few and behind many versions of depot and ledger."""
     short, long = conditions.size(10, 2), conditions.size(600, 24)
     spark = conditions.spark()
@@ -81,7 +81,7 @@ def microbatches(
     chosen: windrow.Settings,
     told: str,
     shaped: Callable[[pa.Table], pa.Table] = lambda messages: messages,
-) -> list[Counts]:
+) -> list[OperationCounts]:
     """Return what each of some microbatches asks for; messages are `shaped` as the depot has them."""
     spark, size = conditions.spark(), conditions.size(1_000, 50)
     warm_up, rounds = conditions.size(WARM_UP, 1), conditions.size(CHECKPOINT, 2)
@@ -95,14 +95,16 @@ def microbatches(
     return found[warm_up:]
 
 
-def compared(ours: list[Counts], name: str, theirs: list[Counts], against: str) -> Iterator[Row]:
+def compared(
+    ours: list[OperationCounts], name: str, theirs: list[OperationCounts], against: str
+) -> Iterator[Measurement]:
     """Return a row for each figure; what is not asked for at all counts as asked for once, so that there is a ratio."""
-    for field in fields(Counts):
+    for field in fields(OperationCounts):
         own, other = medians(ours)[field.name], medians(theirs)[field.name]
         ratio = max(own, 1) / max(other, 1)
-        yield Row(f"{NAMES[field.name]}, {name}", own, "", against, other, ratio, "count", at_most(1.1))
+        yield Measurement(f"{NAMES[field.name]}, {name}", own, "", against, other, ratio, "count", at_most(1.1))
 
 
-def medians(counts: list[Counts]) -> Mapping[str, float]:
+def medians(counts: list[OperationCounts]) -> Mapping[str, float]:
     """Return the median of each figure."""
-    return {field.name: median(getattr(one, field.name) for one in counts) for field in fields(Counts)}
+    return {field.name: median(getattr(one, field.name) for one in counts) for field in fields(OperationCounts)}

@@ -16,10 +16,10 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from benchmarks.conditions import Conditions
-from benchmarks.microbatches import settings, staying
+from benchmarks.microbatches import run_continuously, settings
 from benchmarks.peers import inputs
-from benchmarks.row import Aim, Row, at_most, times
-from benchmarks.turns import Run, in_turns
+from benchmarks.row import Measurement, Target, at_most, times
+from benchmarks.turns import Run, time_interleaved
 
 DEVICES, METRICS, SECONDS = 50, 8, 10
 LATE = 0.01
@@ -27,7 +27,7 @@ PIECE = 600  # seconds that are published at a time
 SHORT = 5  # seconds of delay
 
 
-def measure(conditions: Conditions) -> Iterator[Row]:
+def measure(conditions: Conditions) -> Iterator[Measurement]:
     """Let microbatches follow each other, with little and with much that is open, in turns."""
     hour, spark = conditions.size(3_600, 30), conditions.spark()
     yield from compared(conditions, None, hour, conditions.size(400, 2), at_most(1.5))
@@ -37,7 +37,9 @@ def measure(conditions: Conditions) -> Iterator[Row]:
     yield from compared(conditions, spark, hour, conditions.size(40, 2), at_most(1.5))
 
 
-def compared(conditions: Conditions, spark: SparkSession | None, delay: int, rounds: int, aim: Aim) -> Iterator[Row]:
+def compared(
+    conditions: Conditions, spark: SparkSession | None, delay: int, rounds: int, aim: Target
+) -> Iterator[Measurement]:
     """Compare microbatches of a long delay with those of a short one: their time, and what they write with folds."""
     engine = "embedded" if spark is None else "Spark"
     here = {long: conditions.directory / f"{engine}-{delay}-{long}" for long in (SHORT, delay)}
@@ -56,18 +58,18 @@ def compared(conditions: Conditions, spark: SparkSession | None, delay: int, rou
                 publish(place, long, long + number * SECONDS, SECONDS, LATE)
 
         before = {long: written(place) for long, place in here.items()}
-        taken = in_turns(runs, rounds, 2, arrive, conditions.tell)
+        taken = time_interleaved(runs, rounds, 2, arrive, conditions.tell)
     sizes = {long: (written(place) - before[long]) / (rounds + 2) / 1e6 for long, place in here.items()}
     name = f"{delay:,} s of delay, {engine}"
     yield times(name, taken[str(delay)], f"{SHORT} s", taken[str(SHORT)], aim)
     own, other = sizes[delay], sizes[SHORT]
-    yield Row(f"{name}, written", own, "MB", f"{SHORT} s", other, own / other, "memory", at_most(2))
+    yield Measurement(f"{name}, written", own, "MB", f"{SHORT} s", other, own / other, "memory", at_most(2))
 
 
 def fleet(until: ExitStack, place: Path, delay: int, spark: SparkSession | None) -> Run:
     """Return what batches all that is new of a fleet."""
     rules = {"window": "10s", "max_delay": f"{delay}s", "on_repeat": "keep"}
-    return staying(until, settings(place / "depot", place / "ledger", spark, rules=rules), spark)
+    return run_continuously(until, settings(place / "depot", place / "ledger", spark, rules=rules), spark)
 
 
 def publish(place: Path, delay: int, first: int, seconds: int, late: float) -> None:

@@ -16,20 +16,20 @@ from benchmarks import processes, streams
 from benchmarks.conditions import Conditions
 from benchmarks.microbatches import ours, settings
 from benchmarks.peers import inputs
-from benchmarks.row import Row, at_most, memory, times
-from benchmarks.turns import in_turns
+from benchmarks.row import Measurement, at_most, memory, times
+from benchmarks.turns import time_interleaved
 
 GRACE = "1h"  # no tick may close what is to stay open while others have their turn
 
 
-def measure(conditions: Conditions) -> Iterator[Row]:
+def measure(conditions: Conditions) -> Iterator[Measurement]:
     """Measure the three, the last one on both engines."""
     yield from hot(conditions)
     yield from wide(conditions)
     yield from touched(conditions)
 
 
-def hot(conditions: Conditions) -> Iterator[Row]:
+def hot(conditions: Conditions) -> Iterator[Measurement]:
     """Measure one stream with all the messages."""
     seconds = conditions.size(100, 1)
     depot = conditions.directory / "hot"
@@ -37,7 +37,7 @@ def hot(conditions: Conditions) -> Iterator[Row]:
     yield from command(conditions, "one stream, 10,000 a second", "hot")
 
 
-def wide(conditions: Conditions) -> Iterator[Row]:
+def wide(conditions: Conditions) -> Iterator[Measurement]:
     """Measure many streams with five messages each."""
     keys = conditions.size(1_000_000, 1_000)
     for kind in range(5):
@@ -45,11 +45,11 @@ def wide(conditions: Conditions) -> Iterator[Row]:
     yield from command(conditions, f"{keys:,} streams of five", "wide")
 
 
-def command(conditions: Conditions, name: str, depot: str) -> Iterator[Row]:
+def command(conditions: Conditions, name: str, depot: str) -> Iterator[Measurement]:
     """Measure a run of the command on the embedded engine."""
     conditions.tell(name)
     done = once(conditions, depot, f"{depot}-embedded", "embedded")
-    yield Row(f"{name}, embedded", done.seconds, "s")
+    yield Measurement(f"{name}, embedded", done.seconds, "s")
     yield memory(f"{name}, embedded: memory", done.peak_bytes)
 
 
@@ -60,7 +60,7 @@ def once(conditions: Conditions, depot: str, ledger: str, engine: str) -> proces
     return processes.run(asked, {"WINDROW_IDLE_TIMEOUT": GRACE})
 
 
-def touched(conditions: Conditions) -> Iterator[Row]:
+def touched(conditions: Conditions) -> Iterator[Measurement]:
     """Measure a message for one of many open batches, and for one of few."""
     many, few = conditions.size(500_000, 2_000), conditions.size(500, 5)
     spark = conditions.spark()
@@ -80,7 +80,7 @@ def touched(conditions: Conditions) -> Iterator[Row]:
                 inputs.write(here / str(count), streams.many_streams(1, number, number * 1_000), 1)
 
     # The first round opens the batches.
-    taken = in_turns(runs, conditions.rounds, 3, touch, conditions.tell)
+    taken = time_interleaved(runs, conditions.rounds, 3, touch, conditions.tell)
     for engine in engines:
         own, other = (taken[f"{engine} {count}"] for count in (many, few))
         aim = at_most(1.5) if engine == "Spark" else None

@@ -16,14 +16,14 @@ import numpy as np
 from deltalake import DeltaTable
 
 from benchmarks.conditions import Conditions
-from benchmarks.row import Row, at_most
+from benchmarks.row import Measurement, at_most
 from benchmarks.suite.topology import append, running, summing
-from benchmarks.turns import Run, in_turns
+from benchmarks.turns import Run, time_interleaved
 from windrow.delta.table import history
 from windrow.model.commits import note_of
 
 
-def measure(conditions: Conditions) -> Iterator[Row]:
+def measure(conditions: Conditions) -> Iterator[Measurement]:
     """Change scattered keys of a large state and of a small one in turns, on the embedded engine."""
     here, count = conditions.directory, conditions.size(1_000, 10)
     changed, many = conditions.size(1_000, 20), conditions.size(1_000_000, 500)
@@ -41,13 +41,13 @@ def measure(conditions: Conditions) -> Iterator[Row]:
         }
         for run in runs.values():
             run()  # the first microbatch writes all keys
-        taken = in_turns(runs, count, 0, publish, conditions.tell)
+        taken = time_interleaved(runs, count, 0, publish, conditions.tell)
     own, other = (mean(taken[name]) for name in ("many", "few"))
     what = f"{changed:,} of {many:,} keys"
-    yield Row(f"{what}, mean of {count:,}", own, "s", f"of {changed:,}", other, own / other, aim=at_most(2))
+    yield Measurement(f"{what}, mean of {count:,}", own, "s", f"of {changed:,}", other, own / other, aim=at_most(2))
     folds, microbatches = written(here / "states-many")
     every = (folds + microbatches) / 1e6
-    yield Row(
+    yield Measurement(
         f"{what}, with folds",
         every,
         "MB",

@@ -19,8 +19,8 @@ import pyarrow.csv
 import pyarrow.json
 
 from benchmarks.conditions import Conditions
-from benchmarks.row import Row, at_least, at_most, memory, speeds
-from benchmarks.turns import in_turns, timed
+from benchmarks.row import Measurement, at_least, at_most, memory, speeds
+from benchmarks.turns import time_interleaved, timed
 from windrow.formats.format import Format, format_of
 from windrow.formats.part import FormatPart
 from windrow.formats.raw.source import SCHEMA
@@ -35,7 +35,7 @@ BAD = (0, 0.001, 0.01)
 AIMS = {"csv": {0: 0.9, 0.01: 0.8}, "json": {0: 2, 0.01: 1.5}}  # of pyarrow's speed, by the share of bad records
 
 
-def measure(conditions: Conditions) -> Iterator[Row]:
+def measure(conditions: Conditions) -> Iterator[Measurement]:
     """Measure each format with each share of bad records, and against each reader."""
     count = conditions.size(300_000, 300)
     kinds: tuple[tuple[str, Callable[[int], bytes], Callable[[bytes], object]], ...] = (
@@ -48,14 +48,14 @@ def measure(conditions: Conditions) -> Iterator[Row]:
         for share in BAD:
             name = f"{kind}, {share:.1%} bad" if share else f"{kind}, clean"
             ours = partial(timed, partial(_on_cores, 1, _staged, format_, _chunks(_file(count, line, share)), count))
-            taken = in_turns(
+            taken = time_interleaved(
                 {name: ours, "pyarrow": partial(timed, partial(arrow, clean))}, conditions.rounds, tell=conditions.tell
             )
             aim = AIMS[kind].get(share)
             yield speeds(name, taken[name], "pyarrow, clean", taken["pyarrow"], at_least(aim) if aim else None)
         chunks = _chunks(clean)
         one, two = (partial(timed, partial(_on_cores, cores, _staged, format_, chunks, count)) for cores in (1, 2))
-        taken = in_turns({"two cores": two, "one core": one}, conditions.rounds, tell=conditions.tell)
+        taken = time_interleaved({"two cores": two, "one core": one}, conditions.rounds, tell=conditions.tell)
         yield speeds(f"{kind}, one source, two cores", taken["two cores"], "one core", taken["one core"], at_least(1.6))
         path = conditions.directory / f"file.{kind}"
         path.write_bytes(clean)
@@ -63,30 +63,30 @@ def measure(conditions: Conditions) -> Iterator[Row]:
             kind: partial(timed, partial(_staged, format_, _chunks(clean), count)),
             "Spark": partial(timed, partial(_spark, conditions, kind, path)),
         }
-        taken = in_turns(runs, conditions.rounds, tell=conditions.tell)
+        taken = time_interleaved(runs, conditions.rounds, tell=conditions.tell)
         yield speeds(f"{kind}, clean", taken[kind], "Spark's reader", taken["Spark"], at_least(3))
 
     yield from _small(conditions)
 
 
-def _small(conditions: Conditions) -> Iterator[Row]:
+def _small(conditions: Conditions) -> Iterator[Measurement]:
     """Measure many small buffers of one source, and the second microbatch of many sources."""
     count = conditions.size(60_000, 300)
     data = _file(count, _csv, 0)
     chunks = _chunks(data, SMALL_BYTES)
     format_ = format_of(FormatPart(type="csv", fields=FIELDS, has_header=False))
     ours = [timed(partial(_staged, format_, chunks, count)) for _ in range(conditions.rounds)]
-    yield Row(f"csv, buffers of {SMALL_BYTES} bytes", len(data) / median(ours) / 1e6, "MB/s", aim=at_least(20))
+    yield Measurement(f"csv, buffers of {SMALL_BYTES} bytes", len(data) / median(ours) / 1e6, "MB/s", aim=at_least(20))
     sources = conditions.size(SOURCES, 30)
     first, second = (_of_sources(sources, version) for version in (1, 2))
     partial_rows = stage(first, SCHEMA.empty_table(), format_).partial
     ours = [timed(partial(stage, second, partial_rows, format_)) for _ in range(conditions.rounds)]
-    yield Row(f"csv, a buffer of each of {sources:,} sources", median(ours), "s", aim=at_most(1.5))
+    yield Measurement(f"csv, a buffer of each of {sources:,} sources", median(ours), "s", aim=at_most(1.5))
     grown = _grown_bytes(partial(stage, second, partial_rows, format_))
     yield memory(f"csv, a buffer of each of {sources:,} sources, memory", grown, at_most(0.3))
     few = second.slice(0, max(1, sources // 200))
     ours = [timed(partial(stage, few, partial_rows, format_)) for _ in range(conditions.rounds)]
-    yield Row(f"csv, a buffer of {few.num_rows:,} of {sources:,} sources", median(ours), "s", aim=at_most(0.05))
+    yield Measurement(f"csv, a buffer of {few.num_rows:,} of {sources:,} sources", median(ours), "s", aim=at_most(0.05))
 
 
 def _on_cores(cores: int, call: Callable[..., object], *given: object) -> None:

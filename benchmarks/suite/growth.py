@@ -18,7 +18,7 @@ from deltalake import write_deltalake
 from benchmarks.conditions import Conditions
 from benchmarks.microbatches import one_by_one, ours, settings
 from benchmarks.peers import inputs
-from benchmarks.row import Row, at_most, times
+from benchmarks.row import Measurement, at_most, times
 from windrow.model import tables
 from windrow.model.messages import times as moments
 
@@ -27,7 +27,7 @@ FILE = 250_000
 HOUR = 3_600_000_000
 
 
-def measure(conditions: Conditions) -> Iterator[Row]:
+def measure(conditions: Conditions) -> Iterator[Measurement]:
     """Let both engines take the same messages on a small and on a large ledger."""
     depot, spark = conditions.directory / "depot", conditions.spark()
     size, many = conditions.size(1_000, 100), conditions.size(1_000_000, 10_000)

@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from benchmarks import streams
 from benchmarks.conditions import Conditions
-from benchmarks.row import Row, at_least, rate
-from benchmarks.turns import Run, in_turns, timed
+from benchmarks.row import Measurement, at_least, rate
+from benchmarks.turns import Run, time_interleaved, timed
 from windrow.batching import kernel
 from windrow.batching.columns import by_stream, columns
 from windrow.batching.rules import Rules
-from windrow.batching.streams import decided
+from windrow.batching.streams import decide_streams
 from windrow.model import tables
 from windrow.model.floors import Floors, processing_times
 from windrow.model.messages import conform
@@ -29,14 +29,16 @@ from windrow.model.messages import conform
 LATE = 75_000  # microseconds
 
 
-def measure(conditions: Conditions) -> Iterator[Row]:
+def measure(conditions: Conditions) -> Iterator[Measurement]:
     """Measure data like collectd's, and one type at two rates, in order and late."""
     count = conditions.size(1_000_000, 10_000)
     given = {"like collectd, 100 streams of 60 types": streams.collectd(100, 60, conditions.size(300, 2))}
     for hertz in (1_000, 10_000):
         given[f"one type at {hertz:,} Hz, in order"] = streams.one_stream(count, hertz, 1)
         given[f"one type at {hertz:,} Hz, up to 75 ms late"] = streams.one_stream(count, hertz, 1, LATE)
-    taken = in_turns({name: deciding(data) for name, data in given.items()}, conditions.rounds, tell=conditions.tell)
+    taken = time_interleaved(
+        {name: deciding(data) for name, data in given.items()}, conditions.rounds, tell=conditions.tell
+    )
     for name, seconds in taken.items():
         yield rate(name, given[name].num_rows, seconds, at_least(50) if "collectd" in name else None)
 
@@ -62,7 +64,7 @@ def deciding(messages: pa.Table) -> Run:
             return count[0]
 
         with patch.object(kernel, "decide", watched):
-            decided(rows, 0, all_streams, rules, sweep)
+            decide_streams(rows, 0, all_streams, rules, sweep)
         return sum(seconds)
 
     return once

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from benchmarks import processes
 from benchmarks.conditions import Conditions
 from benchmarks.peers import inputs
-from benchmarks.row import Aim, Row
+from benchmarks.row import Measurement, Target
 from benchmarks.row import memory as held
 
 VERSIONS = 20
-MOST = Aim(4, "most")
+MOST = Target(4, "most")
 
 
-def measure(conditions: Conditions) -> Iterator[Row]:
+def measure(conditions: Conditions) -> Iterator[Measurement]:
     """Let a command of each engine read all of it."""
     size = conditions.size(1_000_000, 500)
     depot = conditions.directory / "depot"
@@ -30,4 +30,4 @@ def measure(conditions: Conditions) -> Iterator[Row]:
         places = ("--depot", depot, "--ledger", conditions.directory / engine)
         done = processes.run(processes.windrow("run", "--once", "--engine", engine, *places))
         yield held(f"{name}: memory", done.peak_bytes, MOST)
-        yield Row(name, done.seconds, "s")
+        yield Measurement(name, done.seconds, "s")

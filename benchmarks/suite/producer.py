@@ -16,8 +16,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from benchmarks.conditions import Conditions
 from benchmarks.peers import inputs
-from benchmarks.row import Row, at_least, at_most, speeds
-from benchmarks.turns import in_turns, timed
+from benchmarks.row import Measurement, at_least, at_most, speeds
+from benchmarks.turns import time_interleaved, timed
 from windrow import Producer
 from windrow.delta.creation import create_depot
 from windrow.model.messages import conform
@@ -25,14 +25,14 @@ from windrow.model.messages import conform
 THREADS = 32
 
 
-def measure(conditions: Conditions) -> Iterator[Row]:
+def measure(conditions: Conditions) -> Iterator[Measurement]:
     """Send tables, then single messages, then commit again and again."""
     yield tables(conditions)
     yield from messages(conditions)
     yield commits(conditions)
 
 
-def tables(conditions: Conditions) -> Row:
+def tables(conditions: Conditions) -> Measurement:
     """Send tables of a hundred thousand messages."""
     rows = conform(inputs.generated(conditions.size(100_000, 100)))
     depot, append = conditions.directory / "tables", appender(conditions.directory / "tables-append")
@@ -41,12 +41,12 @@ def tables(conditions: Conditions) -> Row:
             "send_many": partial(timed, lambda: producer.send_many(rows).result()),
             "write_deltalake": partial(timed, partial(append, rows)),
         }
-        taken = in_turns(runs, conditions.size(20, 2), 3, tell=conditions.tell)
+        taken = time_interleaved(runs, conditions.size(20, 2), 3, tell=conditions.tell)
     name = f"send_many, {rows.num_rows:,} messages"
     return speeds(name, taken["send_many"], "write_deltalake", taken["write_deltalake"], at_least(0.9))
 
 
-def messages(conditions: Conditions) -> Iterator[Row]:
+def messages(conditions: Conditions) -> Iterator[Measurement]:
     """Send single messages from one thread and from many, without waiting for each and waiting."""
     each = conditions.size(20_000, 64)
     append = appender(conditions.directory / "messages-append")
@@ -75,7 +75,7 @@ def messages(conditions: Conditions) -> Iterator[Row]:
             f"send, {THREADS} threads": (each, partial(from_many, send, each)),
             f"send and wait, {THREADS} threads": (waiting, partial(from_many, wait, waiting)),
         }
-        taken = in_turns(
+        taken = time_interleaved(
             {name: partial(timed, run) for name, (_, run) in runs.items()}, conditions.rounds, tell=conditions.tell
         )
     per_thousand = {name: [1_000 * seconds / runs[name][0] for seconds in values] for name, values in taken.items()}
@@ -85,14 +85,14 @@ def messages(conditions: Conditions) -> Iterator[Row]:
         yield speeds(f"{name}, a thousand messages", seconds, "a commit each", other, aim)
 
 
-def commits(conditions: Conditions) -> Row:
+def commits(conditions: Conditions) -> Measurement:
     """Commit a message at a time: does it stay as fast?"""
     count = conditions.size(2_000, 40)
     with Producer(str(conditions.directory / "commits"), "bench") as producer:
         run = partial(timed, lambda: producer.send(key="k", type="t", payload="21.5").result())
-        seconds = in_turns({"commit": run}, count, 0, tell=conditions.tell)["commit"]
+        seconds = time_interleaved({"commit": run}, count, 0, tell=conditions.tell)["commit"]
     first, last = median(seconds[: count // 4]), median(seconds[-count // 4 :])
-    return Row(
+    return Measurement(
         f"last quarter of {count:,} commits of a message", last, "s", "the first", first, last / first, aim=at_most(1.5)
     )
 

@@ -17,13 +17,13 @@ from deltalake import DeltaTable
 from benchmarks import processes
 from benchmarks.conditions import Conditions
 from benchmarks.peers import inputs
-from benchmarks.row import Aim, Row, at_most
+from benchmarks.row import Measurement, Target, at_most
 
 ROOT = Path(__file__).parents[2]
 VERSIONS = 10
 RUN, VERIFY = ("run", "--once", "--engine", "embedded"), ("verify", "--json")
 # Of ten million messages, the aims: seconds next to those of the run, or seconds, and GB.
-COMMANDS: dict[str, tuple[tuple[str, ...], Aim, Aim]] = {
+COMMANDS: dict[str, tuple[tuple[str, ...], Target, Target]] = {
     "verify": (VERIFY, at_most(3), at_most(1.2)),
     "quality": (("quality",), at_most(8, own=True), at_most(1)),
     "replay": (("replay", "--json"), at_most(2), at_most(1)),
@@ -66,7 +66,7 @@ class Tables:
         return processes.run([executable, "-c", ON_EXECUTORS, *arguments], environment | {"PYTHONPATH": str(ROOT)})
 
 
-def measure(conditions: Conditions) -> Iterator[Row]:
+def measure(conditions: Conditions) -> Iterator[Measurement]:
     """Measure all commands on both depots, then what came last in the larger one, then Spark's driver on both."""
     size = conditions.size(1_000_000, 2_000)
     few, many = (Tables(conditions, conditions.directory / name, size) for name in ("few", "many"))
@@ -80,33 +80,35 @@ def measure(conditions: Conditions) -> Iterator[Row]:
     yield from proofs(many, VERSIONS * size, has_aims=True)
     whole, last = few.command("ledger", *VERIFY), many.command("grown", *VERIFY, "--since", str(since))
     what, against = f"verify --since, the last {size:,} of {VERSIONS * size:,}", f"verify of {size:,}"
-    yield Row(what, last.seconds, "s", against, whole.seconds, last.seconds / whole.seconds, "time", at_most(1.5))
+    yield Measurement(
+        what, last.seconds, "s", against, whole.seconds, last.seconds / whole.seconds, "time", at_most(1.5)
+    )
     yield held(what, last)
     yield driver(few, many)
 
 
-def proofs(tables: Tables, messages: int, *, has_aims: bool) -> Iterator[Row]:
+def proofs(tables: Tables, messages: int, *, has_aims: bool) -> Iterator[Measurement]:
     """Run, and measure each command next to the run."""
     run = tables.command("ledger", *RUN)
-    yield Row(f"run, {messages:,} messages", run.seconds, "s")
+    yield Measurement(f"run, {messages:,} messages", run.seconds, "s")
     yield held(f"run, {messages:,} messages", run)
     for name, (arguments, seconds, gigabytes) in COMMANDS.items():
         what, done = f"{name}, {messages:,} messages", tables.command("ledger", *arguments)
         ratio, aim = done.seconds / run.seconds, seconds if has_aims else None
-        yield Row(what, done.seconds, "s", "run", run.seconds, ratio, "time", aim)
+        yield Measurement(what, done.seconds, "s", "run", run.seconds, ratio, "time", aim)
         yield held(what, done, gigabytes if has_aims else None)
 
 
-def held(what: str, done: processes.Finished, aim: Aim | None = None) -> Row:
+def held(what: str, done: processes.Finished, aim: Target | None = None) -> Measurement:
     """Return the most memory of a command, in GB as the setting `max_memory_bytes` counts."""
-    return Row(f"{what}: memory", done.peak_bytes / 1e9, "GB", aim=aim)
+    return Measurement(f"{what}: memory", done.peak_bytes / 1e9, "GB", aim=aim)
 
 
-def driver(few: Tables, many: Tables) -> Row:
+def driver(few: Tables, many: Tables) -> Measurement:
     """Measure the memory of Spark's driver on both."""
     own, other = (
         one.command("ledger", *VERIFY, "--engine", "spark", on_executors=True).driver_peak_bytes / 1e9
         for one in (many, few)
     )
     what, against = f"verify on Spark, {VERSIONS * many.size:,}: memory of the driver", f"{few.size:,} messages"
-    return Row(what, own, "GB", against, other, own / other, "memory", at_most(1.2))
+    return Measurement(what, own, "GB", against, other, own / other, "memory", at_most(1.2))

@@ -12,19 +12,19 @@ from functools import partial
 
 from benchmarks import append
 from benchmarks.conditions import Conditions
-from benchmarks.microbatches import one_by_one, settings, staying
+from benchmarks.microbatches import one_by_one, run_continuously, settings
 from benchmarks.peers import inputs
-from benchmarks.row import Row, at_most, times
+from benchmarks.row import Measurement, at_most, times
 from benchmarks.turns import timed
 
 
-def measure(conditions: Conditions) -> Iterator[Row]:
+def measure(conditions: Conditions) -> Iterator[Measurement]:
     """Publish a thousand messages and let both engines and the append take them, again and again."""
     spark, here = conditions.spark(), conditions.directory
     size = conditions.size(1_000, 100)
     messages = inputs.generated(size * conditions.size(60, 3))
     with ExitStack() as until:
-        run = partial(staying, until)
+        run = partial(run_continuously, until)
         runs = {
             "Spark": run(settings(here / "depot", here / "spark", spark), spark),
             "Spark, by files": run(settings(here / "depot", here / "files", spark, commit="files"), spark),

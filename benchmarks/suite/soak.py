@@ -17,14 +17,14 @@ from pyspark.sql import SparkSession
 from benchmarks.conditions import Conditions
 from benchmarks.microbatches import ours, settings
 from benchmarks.peers import inputs
-from benchmarks.row import Row, at_most
-from benchmarks.turns import in_turns
+from benchmarks.row import Measurement, at_most
+from benchmarks.turns import time_interleaved
 from windrow.runtime.maintenance import maintain
 from windrow.runtime.opening import tables_of
 from windrow.runtime.wall_clock import WallClock
 
 
-def measure(conditions: Conditions) -> Iterator[Row]:
+def measure(conditions: Conditions) -> Iterator[Measurement]:
     """Soak the embedded engine, then Spark."""
     for engine, session, count, aim in (
         ("embedded", None, conditions.size(2_000, 20), at_most(1.3)),
@@ -34,7 +34,7 @@ def measure(conditions: Conditions) -> Iterator[Row]:
         tenth = count // 10
         last, first = median(seconds[-tenth:]), median(seconds[tenth : 2 * tenth])
         name = f"last tenth of {count:,} microbatches, {engine}"
-        yield Row(name, last, "s", "the second tenth", first, last / first, aim=aim)
+        yield Measurement(name, last, "s", "the second tenth", first, last / first, aim=aim)
 
 
 def soaked(conditions: Conditions, engine: str, session: SparkSession | None, count: int) -> list[float]:
@@ -56,7 +56,7 @@ def soaked(conditions: Conditions, engine: str, session: SparkSession | None, co
                 maintained.append(beside.submit(maintain, [source], ledger, WallClock().now()))
 
         name = f"soak, {engine}"
-        taken = in_turns({name: ours(chosen, session)}, count, 0, publish, conditions.tell)[name]
+        taken = time_interleaved({name: ours(chosen, session)}, count, 0, publish, conditions.tell)[name]
     for done in maintained:
         done.result()
     return taken

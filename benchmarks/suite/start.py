@@ -14,14 +14,14 @@ from benchmarks import processes
 from benchmarks.conditions import Conditions
 from benchmarks.microbatches import settings
 from benchmarks.peers import inputs
-from benchmarks.row import Row, at_most, times
-from benchmarks.turns import Run, in_turns
+from benchmarks.row import Measurement, at_most, times
+from benchmarks.turns import Run, time_interleaved
 
 IMPORT = 'python -c "import pyarrow"'
 NOTHING_TO_DO = "windrow run --once"
 
 
-def measure(conditions: Conditions) -> Iterator[Row]:
+def measure(conditions: Conditions) -> Iterator[Measurement]:
     """Run each command once a round."""
     depot, ledger = conditions.directory / "depot", conditions.directory / "ledger"
     inputs.write(depot, inputs.generated(1_000), 1)
@@ -47,8 +47,8 @@ def measure(conditions: Conditions) -> Iterator[Row]:
 
         return run
 
-    taken = in_turns({name: command(name) for name in commands}, conditions.rounds, tell=conditions.tell)
+    taken = time_interleaved({name: command(name) for name in commands}, conditions.rounds, tell=conditions.tell)
     other = taken.pop(IMPORT)
     for name, seconds in taken.items():
         yield times(name, seconds, IMPORT, other, at_most(1, own=True))
-    yield Row(f"{NOTHING_TO_DO}, nothing to do: JVMs", float("java" in programs), "", aim=at_most(0))
+    yield Measurement(f"{NOTHING_TO_DO}, nothing to do: JVMs", float("java" in programs), "", aim=at_most(0))

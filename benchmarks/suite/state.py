@@ -15,16 +15,16 @@ from contextlib import ExitStack
 
 from benchmarks import ledgers, processes
 from benchmarks.conditions import Conditions
-from benchmarks.microbatches import settings, staying
-from benchmarks.row import Row, at_most, times
-from benchmarks.turns import in_turns
+from benchmarks.microbatches import run_continuously, settings
+from benchmarks.row import Measurement, at_most, times
+from benchmarks.turns import time_interleaved
 
 MESSAGES = 3_000
 MOST = 1_000  # messages that the driver may process in the run whose memory is measured
 WARM_UP = 3
 
 
-def measure(conditions: Conditions) -> Iterator[Row]:
+def measure(conditions: Conditions) -> Iterator[Measurement]:
     """Build both ledgers, measure the memory, then the time."""
     few, many = conditions.size(10_000, 200), conditions.size(1_000_000, 2_000)
     here, spark = conditions.directory, conditions.spark()
@@ -35,7 +35,7 @@ def measure(conditions: Conditions) -> Iterator[Row]:
     yield from time(conditions, few, many)
 
 
-def memory(conditions: Conditions, few: int, many: int) -> Row:
+def memory(conditions: Conditions, few: int, many: int) -> Measurement:
     """Measure the memory of a driver that brings messages to some of the open batches."""
     messages, most = conditions.size(MESSAGES, 100), conditions.size(MOST, 10)
     environment = {
@@ -50,7 +50,7 @@ def memory(conditions: Conditions, few: int, many: int) -> Row:
         ledgers.touch(depot, 0, messages)
         command = processes.windrow("run", "--once", "--engine", "spark", "--depot", depot, "--ledger", ledger)
         held[count] = processes.run(command, environment).own_peak_bytes / 2**30
-    return Row(
+    return Measurement(
         f"{many:,} open batches: memory of the driver",
         held[many],
         "GiB",
@@ -62,7 +62,7 @@ def memory(conditions: Conditions, few: int, many: int) -> Row:
     )
 
 
-def time(conditions: Conditions, few: int, many: int) -> Iterator[Row]:
+def time(conditions: Conditions, few: int, many: int) -> Iterator[Measurement]:
     """Measure one message to one of the open batches."""
     here, spark = conditions.directory, conditions.spark()
     for count in (few, many):
@@ -77,8 +77,8 @@ def time(conditions: Conditions, few: int, many: int) -> Iterator[Row]:
         for engine, session in (("Spark", spark), ("embedded", None)):
             for count in (few, many):
                 chosen = settings(here / f"depot-{count}", here / f"{engine}-{count}", session, **ledgers.OPEN)
-                runs[f"{engine} {count}"] = staying(until, chosen, session)
-        taken = in_turns(runs, conditions.rounds, WARM_UP, publish, conditions.tell)
+                runs[f"{engine} {count}"] = run_continuously(until, chosen, session)
+        taken = time_interleaved(runs, conditions.rounds, WARM_UP, publish, conditions.tell)
     for engine, aim in (("Spark", at_most(1.5)), ("embedded", None)):
         own, other = (taken[f"{engine} {count}"] for count in (many, few))
         yield times(f"one of {many:,} open batches of five, {engine}", own, f"one of {few:,}", other, aim)

@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from benchmarks.conditions import Conditions
 from benchmarks.proxy import CountingProxy
-from benchmarks.row import Row, at_most
+from benchmarks.row import Measurement, at_most
 from tests.clocks import NOW, ManualClock
 from tests.engine.factory import EMBEDDED
 from tests.messages import SECOND, log
@@ -31,28 +31,30 @@ DELAY = 0.03  # seconds
 Run = Callable[[Bucket], object]
 
 
-def measure(conditions: Conditions) -> Iterator[Row]:
+def measure(conditions: Conditions) -> Iterator[Measurement]:
     """Count on both engines, then delay each request."""
     rounds, before = conditions.size(CHECKPOINT, 1), conditions.size(100, 2)
     conditions.directory.mkdir(exist_ok=True)
     with SeaweedFS(conditions.directory) as server:
         with _asked(server, 0) as (proxy, bucket):
             early, _ = _rounds(proxy, bucket, _embedded(bucket), 2, rounds)
-            yield Row("embedded: requests", early, "", aim=at_most(40, own=True))
+            yield Measurement("embedded: requests", early, "", aim=at_most(40, own=True))
             late, _ = _rounds(proxy, bucket, _embedded(bucket), 2 + rounds + before, rounds)
-            yield Row(f"embedded: requests after {before} rounds more", late, "", "2", early, late / early, "count")
+            yield Measurement(
+                f"embedded: requests after {before} rounds more", late, "", "2", early, late / early, "count"
+            )
         with _asked(server, DELAY) as (proxy, bucket):
             _, seconds = _rounds(proxy, bucket, _embedded(bucket), 2, 3)
-            yield Row("embedded: with 30 ms a request", seconds, "s")
+            yield Measurement("embedded: with 30 ms a request", seconds, "s")
         with _asked(server, 0) as (proxy, bucket):
             driver = SparkDriver(variables(proxy.port))
             try:
                 driver.answer()
                 count, _ = _rounds(proxy, bucket, lambda one: driver.do(one, "round"), 2, rounds)
-                yield Row("Spark: requests", count, "", aim=at_most(100, own=True))
+                yield Measurement("Spark: requests", count, "", aim=at_most(100, own=True))
                 files = Bucket(f"s3a://windrow/{uuid4().hex}", ManualClock())
                 count, _ = _rounds(proxy, files, lambda one: driver.do(one, "round", commit="files"), 2, rounds)
-                yield Row("Spark, by files: requests", count, "", aim=at_most(45, own=True))
+                yield Measurement("Spark, by files: requests", count, "", aim=at_most(45, own=True))
             finally:
                 driver.close()
 
@@ -73,9 +75,9 @@ def _rounds(proxy: CountingProxy, bucket: Bucket, run: Run, before: int, rounds:
     """Return the median of requests and of seconds of rounds, after rounds before them."""
     counts, seconds = [], []
     for number in range(before + rounds):
-        begin = max(bucket.clock.now(), NOW) + MINUTE
-        bucket.publish(*log(1, seed=number, size=1_000, begin=begin))
-        bucket.clock.set(begin + MINUTE)
+        start = max(bucket.clock.now(), NOW) + MINUTE
+        bucket.publish(*log(1, seed=number, size=1_000, start=start))
+        bucket.clock.set(start + MINUTE)
         proxy.taken()
         begun = time.perf_counter()
         run(bucket)

@@ -18,8 +18,8 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from benchmarks.conditions import Conditions
-from benchmarks.row import Row, at_least, at_most, speeds, times
-from benchmarks.turns import Run, in_turns, timed
+from benchmarks.row import Measurement, at_least, at_most, speeds, times
+from benchmarks.turns import Run, time_interleaved, timed
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
 from windrow.topology import Microbatch, SparkMicrobatch, Topology, opened
@@ -35,13 +35,13 @@ WHEN MATCHED THEN UPDATE SET total = t.total + s.total, times = t.times + s.time
 WHEN NOT MATCHED THEN INSERT *"""
 
 
-def measure(conditions: Conditions) -> Iterator[Row]:
+def measure(conditions: Conditions) -> Iterator[Measurement]:
     """Combine many rows into some keys, then one row into many keys."""
     yield from combined(conditions)
     yield from one_of_many(conditions)
 
 
-def combined(conditions: Conditions) -> Iterator[Row]:
+def combined(conditions: Conditions) -> Iterator[Measurement]:
     """Measure many rows that are combined into some keys."""
     spark, depot = conditions.spark(), conditions.directory / "rows"
     rows, keys = conditions.size(1_000_000, 2_000), conditions.size(10_000, 50)
@@ -57,13 +57,13 @@ def combined(conditions: Conditions) -> Iterator[Row]:
             "embedded": running(until, summing(conditions.directory, "rows", "embedded")),
             "by hand": partial(timed, partial(by_hand, spark, depot, conditions.directory)),
         }
-        taken = in_turns(runs, conditions.rounds, WARM_UP, publish, conditions.tell)
+        taken = time_interleaved(runs, conditions.rounds, WARM_UP, publish, conditions.tell)
     what, other = f"{rows:,} rows into {keys:,} keys", "foreachBatch, groupBy + MERGE"
     for name, aim in (("frames", at_least(0.5)), ("arrow", at_least(0.5)), ("embedded", None)):
         yield speeds(f"{what}, {name}", taken[name], other, taken["by hand"], aim)
 
 
-def one_of_many(conditions: Conditions) -> Iterator[Row]:
+def one_of_many(conditions: Conditions) -> Iterator[Measurement]:
     """Measure one row that changes one of many keys."""
     here, few, many = conditions.directory, conditions.size(1_000, 50), conditions.size(1_000_000, 500)
     depots = {count: here / f"keys-{count}" for count in (few, many)}
@@ -80,7 +80,7 @@ def one_of_many(conditions: Conditions) -> Iterator[Row]:
             for count, depot in depots.items():
                 topology = summing(here, depot.name, f"{engine}-{count}")
                 runs[f"{engine} {count}"] = running(until, topology, session)
-        taken = in_turns(runs, conditions.rounds, WARM_UP, publish, conditions.tell)
+        taken = time_interleaved(runs, conditions.rounds, WARM_UP, publish, conditions.tell)
     for engine, aim in (("embedded", at_most(1.5)), ("Spark", at_most(1.5))):
         own, other = (taken[f"{engine} {count}"] for count in (many, few))
         yield times(f"one of {many:,} keys, {engine}", own, f"one of {few:,}", other, aim)

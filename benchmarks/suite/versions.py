@@ -12,8 +12,8 @@ from functools import partial
 from benchmarks.conditions import Conditions
 from benchmarks.microbatches import ours, settings
 from benchmarks.peers import inputs
-from benchmarks.row import Row, at_most, times
-from benchmarks.turns import Run, in_turns, timed
+from benchmarks.row import Measurement, at_most, times
+from benchmarks.turns import Run, time_interleaved, timed
 from windrow.delta.table import OPEN_TABLES
 from windrow.verify import verify
 
@@ -21,7 +21,7 @@ SIZE = 10
 FEW = 100
 
 
-def measure(conditions: Conditions) -> Iterator[Row]:
+def measure(conditions: Conditions) -> Iterator[Measurement]:
     """Compare a depot of many versions with one of a few, on the embedded engine."""
     many, rounds = conditions.size(20_000, 200), conditions.size(15, 2)
     messages = inputs.generated((many + 2 * rounds + 2) * SIZE)
@@ -38,13 +38,13 @@ def measure(conditions: Conditions) -> Iterator[Row]:
         for count, depot in depots.items():
             inputs.write(depot, messages.slice((count + number) * SIZE, SIZE), 1)
 
-    taken = in_turns(runs, rounds, 2, arrive, conditions.tell)
+    taken = time_interleaved(runs, rounds, 2, arrive, conditions.tell)
     yield times(f"a run after {many:,} versions", taken[str(many)], f"after {FEW}", taken[str(FEW)], at_most(1.3))
-    yield Row("a first run, a version", _each(first, many), "ms", aim=at_most(0.5))
+    yield Measurement("a first run, a version", _each(first, many), "ms", aim=at_most(0.5))
     conditions.tell("verify")
     verify(chosen[FEW].depot, chosen[FEW].ledger)
     checked = {count: timed(partial(verify, one.depot, one.ledger)) for count, one in chosen.items()}
-    yield Row("verify, a version", _each(checked, many), "ms", aim=at_most(0.5))
+    yield Measurement("verify, a version", _each(checked, many), "ms", aim=at_most(0.5))
 
 
 def _afresh(run: Run) -> float:

@@ -16,25 +16,25 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from benchmarks.conditions import Conditions
-from benchmarks.microbatches import settings, staying
+from benchmarks.microbatches import run_continuously, settings
 from benchmarks.peers import inputs
-from benchmarks.row import Row, at_most, times
+from benchmarks.row import Measurement, at_most, times
 from benchmarks.suite.delay import written
-from benchmarks.turns import Run, in_turns
+from benchmarks.turns import Run, time_interleaved
 
 DEVICES, MESSAGES = 100, 10_000
 STEP = 1_000  # microseconds between two messages: ten seconds a microbatch, half an hour for two million
 FEW = 100_000
 
 
-def measure(conditions: Conditions) -> Iterator[Row]:
+def measure(conditions: Conditions) -> Iterator[Measurement]:
     """Let microbatches follow each other, with few and with many messages in the open batches, in turns."""
     most = conditions.size(1_000_000, 200_000)
     yield from compared(conditions, None, most, conditions.size(70, 2))
     yield from compared(conditions, conditions.spark(), most, conditions.size(10, 2))
 
 
-def compared(conditions: Conditions, spark: SparkSession | None, most: int, rounds: int) -> Iterator[Row]:
+def compared(conditions: Conditions, spark: SparkSession | None, most: int, rounds: int) -> Iterator[Measurement]:
     """Compare microbatches into large batches with those into smaller ones, their time and what they write."""
     engine = "embedded" if spark is None else "Spark"
     here = {open_: conditions.directory / f"{engine}-{open_}" for open_ in (FEW, most)}
@@ -52,18 +52,18 @@ def compared(conditions: Conditions, spark: SparkSession | None, most: int, roun
                 publish(place, open_ + number * MESSAGES, MESSAGES)
 
         before = {open_: written(place) for open_, place in here.items()}
-        taken = in_turns(runs, rounds, 2, arrive, conditions.tell)
+        taken = time_interleaved(runs, rounds, 2, arrive, conditions.tell)
     sizes = {open_: (written(place) - before[open_]) / (rounds + 2) / 1e6 for open_, place in here.items()}
     name = f"{most:,} open messages in a hundred windows, {engine}"
     yield times(name, taken[str(most)], f"{FEW:,}", taken[str(FEW)], at_most(2))
     own, other = sizes[most], sizes[FEW]
-    yield Row(f"{name}, written", own, "MB", f"{FEW:,}", other, own / other, "memory", at_most(1.5))
+    yield Measurement(f"{name}, written", own, "MB", f"{FEW:,}", other, own / other, "memory", at_most(1.5))
 
 
 def devices(until: ExitStack, place: Path, spark: SparkSession | None) -> Run:
     """Return what batches all that is new."""
     rules = {"window": "10h", "max_delay": "5s", "on_repeat": "keep"}
-    return staying(until, settings(place / "depot", place / "ledger", spark, rules=rules), spark)
+    return run_continuously(until, settings(place / "depot", place / "ledger", spark, rules=rules), spark)
 
 
 def publish(place: Path, first: int, count: int) -> None:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from windrow.version import VERSION
 
 if TYPE_CHECKING:
-    from windrow.batching.batched import Batched, State, batch
+    from windrow.batching.batched import BatchResult, BatchState, batch
     from windrow.batching.rules import Rules
     from windrow.producer import Buffer, Producer, RawProducer
-    from windrow.reading.closed import Closed, read_closed, stream_closed
+    from windrow.reading.closed import ClosedBatches, read_closed, stream_closed
     from windrow.reading.digests import digests
     from windrow.reading.pivot import create_pivot_view, pivot
     from windrow.reading.tuning import tune
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 __version__ = VERSION
 
 _HOMES = {
-    "Batched": "batching.batched",
+    "BatchResult": "batching.batched",
+    "BatchState": "batching.batched",
     "Buffer": "producer",
-    "Closed": "reading.closed",
+    "ClosedBatches": "reading.closed",
     "Producer": "producer",
     "RawProducer": "producer",
     "Rules": "batching.rules",
     "Settings": "settings.settings",
-    "State": "batching.batched",
     "Topology": "topology",
     "batch": "batching.batched",
     "create_pivot_view": "reading.pivot",
@@ -46,14 +46,14 @@ _HOMES = {
     "tune": "reading.tuning",
 }
 __all__ = [
-    "Batched",
+    "BatchResult",
+    "BatchState",
     "Buffer",
-    "Closed",
+    "ClosedBatches",
     "Producer",
     "RawProducer",
     "Rules",
     "Settings",
-    "State",
     "Topology",
     "batch",
     "create_pivot_view",

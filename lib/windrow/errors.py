@@ -285,7 +285,7 @@ class InternalError(OperationalError):
     """An internal check failed, before or after a commit. This is a bug."""
 
 
-def require(holds: bool, promise: str) -> None:
+def ensure(holds: bool, promise: str) -> None:
     """Raise InternalError unless `holds`. Checks come in pairs: before something is written, and after."""
     if not holds:
         raise InternalError(promise, REPORT)

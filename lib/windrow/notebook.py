@@ -75,7 +75,7 @@ class Notebook:
         ledger = reference(for_spark(self.settings.ledger))
         columns = self.spark.table(ledger).columns
         queries = {"ledger": tables.spark_rows_that_count(ledger, columns)}
-        for name, query in (queries | tables.views(ledger, raw=tables.is_over_raw(columns))).items():
+        for name, query in (queries | tables.views(ledger, raw=tables.reads_raw_depot(columns))).items():
             self.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {query}")
 
     def commits(self) -> None:
@@ -85,9 +85,9 @@ class Notebook:
 
     def arrow(self, rows: DataFrame) -> pa.Table:
         """Return the rows of a frame as pictures take them: an Arrow table with times in microseconds."""
-        from windrow.columnar.arrow import plain
+        from windrow.columnar.arrow import to_plain_types
 
-        return plain(rows.toArrow())
+        return to_plain_types(rows.toArrow())
 
     @property
     def rules(self) -> Rules:
@@ -112,15 +112,15 @@ class Notebook:
         from pyspark.sql import functions as F
 
         from windrow.engine.spark.log import SparkLog
-        from windrow.expressions import Mapping as Columns
+        from windrow.expressions import ColumnMapping as Columns
         from windrow.model.commits import CHANGE, VERSION
         from windrow.model.messages import COLUMNS
         from windrow.model.payload import parse
 
         place, path = self.settings.depot, local_path(self.settings.depot)
         log = SparkLog(self.spark, reference(for_spark(place)))
-        begin = log.commits()[0].version  # the log may have been trimmed
-        reader = self.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", begin)
+        start = log.commits()[0].version  # the log may have been trimmed
+        reader = self.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", start)
         feed = reader.load(str(path.resolve())) if path else reader.table(place)
         mapping = Columns.of_depot(self.settings.depot_columns, feed.columns)
         own = [name for name in COLUMNS if name in feed.columns]

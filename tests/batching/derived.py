@@ -21,7 +21,7 @@ from windrow.verify.decisions.microbatch_history import read_history
 from windrow.verify.decisions.relations import LEFT, StreamChoice, judge_part, relate_history
 from windrow.verify.decisions.windows import derive as derive_windows
 from windrow.verify.decisions.windows import source_histories
-from windrow.verify.snapshot import Snapshot
+from windrow.verify.snapshot import LedgerContents
 
 FIRST, RULES = -(1 << 62), "rules"
 CONTENT = ("type", "event_time", "received_at", "sequence", "payload")
@@ -120,7 +120,7 @@ def _derive(microbatches: list[tuple[Any, Log]], cuts: list[Row]) -> Derived:
     """Derive what comes of microbatches, given what those that flushed closed last."""
     if not microbatches:
         return Derived([], [], [], {}, {}, {})
-    snapshot = Snapshot(0, None, None, None, _history(microbatches, cuts))
+    snapshot = LedgerContents(0, None, None, None, _history(microbatches, cuts))
     history = read_history(snapshot, readable=FIRST)
     messages = [message for step, _ in microbatches if isinstance(step, tuple) for message in step]
     with duckdb.connect(config={"threads": 1}) as connection:  # rows are few; statements are many
@@ -177,7 +177,9 @@ def _flushed(flush: Flush, log: Log, known: set[str], cuts: list[Row]) -> Iterat
             yield {"source": source, "floor": max(ends), "flushed_at": flush.now}
 
 
-def _load(connection: duckdb.DuckDBPyConnection, messages: list[Message], snapshot: Snapshot, cuts: list[Row]) -> None:
+def _load(
+    connection: duckdb.DuckDBPyConnection, messages: list[Message], snapshot: LedgerContents, cuts: list[Row]
+) -> None:
     """Create the tables of a depot with messages, and those of a ledger without any rows but the flushed ones."""
     for name, columns in EMPTY.items():
         connection.register(name, pa.schema(columns.items()).empty_table())

@@ -17,17 +17,17 @@ def inside(size: int) -> st.SearchStrategy[int]:
 
 
 @njit
-def follow(words, begin, steps, size, held, before, after):  # type: ignore[no-untyped-def]
+def follow(words, start, steps, size, held, before, after):  # type: ignore[no-untyped-def]
     """Apply operations and note after each what the set says about a position."""
     for index in range(steps.shape[0]):
         kind, changed, position = steps[index]
         if kind == INSERT:
-            insert(words, begin, changed)
+            insert(words, start, changed)
         else:
-            remove(words, begin, changed)
-        held[index] = contains(words, begin, position)
-        before[index] = predecessor(words, begin, position)
-        after[index] = successor(words, begin, position, size)
+            remove(words, start, changed)
+        held[index] = contains(words, start, position)
+        before[index] = predecessor(words, start, position)
+        after[index] = successor(words, start, position, size)
 
 
 @given(st.data())
@@ -36,9 +36,9 @@ def test_set_agrees_with_a_sorted_list(data: st.DataObject) -> None:
     size = data.draw(SIZES)
     kinds = st.sampled_from([INSERT, INSERT, REMOVE])
     steps = data.draw(st.lists(st.tuples(kinds, inside(size), inside(size)), min_size=30, max_size=60))
-    begin = levels_of(size)
+    start = levels_of(size)
     held, before, after = np.zeros((3, len(steps)), np.int64)
-    follow(np.zeros(begin[-1], np.uint64), begin, np.array(steps, np.int64), size, held, before, after)
+    follow(np.zeros(start[-1], np.uint64), start, np.array(steps, np.int64), size, held, before, after)
     plain: set[int] = set()
     for index, (kind, changed, position) in enumerate(steps):
         (plain.add if kind == INSERT else plain.discard)(changed)

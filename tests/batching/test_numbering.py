@@ -13,15 +13,15 @@ def test_number(slots: list[tuple[int, int, int]], epoch: int) -> None:
     """Positions are the distinct times of a stream, places those of a type of a stream, both one behind the other."""
     slots = sorted(((stream, epoch + time, kind) for stream, time, kind in slots), key=lambda slot: slot[0])
     stream, event_time, kind = (np.array([slot[part] for slot in slots], np.int64) for part in range(3))
-    ranked, begin = group(stream, 4)
-    sort_groups(ranked, begin, event_time, kind)
-    position, list_of, place, time_at, position_begin, place_begin, position_at = number(
-        ranked, begin, event_time, kind.astype(np.int32), 4
+    ranked, start = group(stream, 4)
+    sort_groups(ranked, start, event_time, kind)
+    position, list_of, place, time_at, position_start, place_begin, position_at = number(
+        ranked, start, event_time, kind.astype(np.int32), 4
     )
     positions = sorted({(s, t) for s, t, _ in slots})
     assert [positions.index((s, t)) for s, t, _ in slots] == position.tolist()
     assert time_at.tolist() == [t for _, t in positions]
-    assert position_begin.tolist() == [sum(s < stream for s, _ in positions) for stream in range(5)]
+    assert position_start.tolist() == [sum(s < stream for s, _ in positions) for stream in range(5)]
     of_list = dict(zip(list_of.tolist(), [(s, k) for s, _, k in slots], strict=True))
     lists = {(s, k) for s, _, k in slots}
     assert set(of_list.values()) == lists

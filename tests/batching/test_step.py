@@ -31,7 +31,7 @@ from tests.conftest import one_in
 from tests.messages import message as plain_message
 from tests.messages import table as plain_table
 from windrow.batching.rules import Rules
-from windrow.batching.step import Step, passed, timeouts
+from windrow.batching.step import Step, closed_through, timeouts
 from windrow.errors import InternalError
 from windrow.ledger.live import Held
 from windrow.model import messages, tables
@@ -290,7 +290,7 @@ class Twice(Step):
 
 def due(ledger: Ledger, now: Floors) -> dict[str, int]:
     """Return what a tick at `now` would raise: of the windows that the step says have ended, the last one's timeout."""
-    return by_source(timeouts(ledger.rules, Held(ledger.live).ended(passed(ledger.rules, now))))
+    return by_source(timeouts(ledger.rules, Held(ledger.live).ended(closed_through(ledger.rules, now))))
 
 
 class TestDue:

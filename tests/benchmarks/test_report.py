@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import machine, report
-from benchmarks.row import Row, at_least, at_most, times
+from benchmarks.row import Measurement, at_least, at_most, times
 
 ROW = times("ours", [2.0], "theirs", [4.0], at_most(0.4))
 
@@ -20,8 +20,8 @@ class TestTable:
 
     def test_nothing_for_what_is_not_there(self) -> None:
         """A row without anything to compare shows its value alone."""
-        assert report.line(Row("alone", 1.5, "GiB")).split() == ["alone", "1.50", "GiB"]
-        assert report.line(Row("alone", 1.5, "GiB", aim=at_least(1))).split()[-3:] == [">=", "1", "yes"]
+        assert report.line(Measurement("alone", 1.5, "GiB")).split() == ["alone", "1.50", "GiB"]
+        assert report.line(Measurement("alone", 1.5, "GiB", aim=at_least(1))).split()[-3:] == [">=", "1", "yes"]
 
     @pytest.mark.parametrize(
         ("number", "text"), [(12345.6, "12,346 s"), (45.67, "45.7 s"), (1.234, "1.23 s"), (0.01234, "0.012 s")]

@@ -1,6 +1,6 @@
 import pytest
 
-from benchmarks.row import Row, at_least, at_most, memory, rate, speeds, times
+from benchmarks.row import Measurement, at_least, at_most, memory, rate, speeds, times
 
 
 class TestAim:
@@ -19,10 +19,10 @@ class TestAim:
 
     def test_is_of_the_ratio(self) -> None:
         """Where there is a ratio, the aim is one of the ratio, unless it says that it is of our own value."""
-        assert Row("a", 5, "s", ratio=0.5, aim=at_most(1)).met is True
-        assert Row("a", 5, "s", ratio=0.5, aim=at_most(1, own=True)).met is False
-        assert Row("a", 5, "s", aim=at_most(1)).met is False
-        assert Row("a", 5, "s").met is None
+        assert Measurement("a", 5, "s", ratio=0.5, aim=at_most(1)).met is True
+        assert Measurement("a", 5, "s", ratio=0.5, aim=at_most(1, own=True)).met is False
+        assert Measurement("a", 5, "s", aim=at_most(1)).met is False
+        assert Measurement("a", 5, "s").met is None
 
 
 class TestRatio:

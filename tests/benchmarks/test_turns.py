@@ -1,7 +1,7 @@
 from functools import partial
 from pathlib import Path
 
-from benchmarks.turns import afresh, in_turns, ratio, timed
+from benchmarks.turns import ratio, run_in_fresh_directory, time_interleaved, timed
 
 
 class TestInTurns:
@@ -13,18 +13,18 @@ class TestInTurns:
             done.append(name)
             return 0.0
 
-        in_turns({name: partial(run, name) for name in "AB"}, 2, 1, done.append)
+        time_interleaved({name: partial(run, name) for name in "AB"}, 2, 1, done.append)
         assert done == [0, "A", "B", 1, "A", "B", 2, "A", "B"]
 
     def test_warm_up_is_dropped(self) -> None:
         """The seconds of the first rounds are not among those returned, the others are, in their order."""
         seconds = iter([9.0, 8.0, 1.0, 2.0, 3.0])
-        assert in_turns({"A": lambda: next(seconds)}, 3, 2) == {"A": [1.0, 2.0, 3.0]}
+        assert time_interleaved({"A": lambda: next(seconds)}, 3, 2) == {"A": [1.0, 2.0, 3.0]}
 
     def test_tells(self) -> None:
         """Before each run it is told which one it is, of which round."""
         told: list[str] = []
-        in_turns({"A": lambda: 0.0, "B": lambda: 0.0}, 1, 1, tell=told.append)
+        time_interleaved({"A": lambda: 0.0, "B": lambda: 0.0}, 1, 1, tell=told.append)
         assert told == ["round 1 of 2: A", "round 1 of 2: B", "round 2 of 2: A", "round 2 of 2: B"]
 
 
@@ -37,7 +37,7 @@ def test_afresh(tmp_path: Path) -> None:
     """A run that writes into a directory finds none there, and leaves none."""
     into = tmp_path / "out"
     for _ in range(2):
-        assert afresh(Path.mkdir, into) > 0
+        assert run_in_fresh_directory(Path.mkdir, into) > 0
         assert not into.exists()
 
 

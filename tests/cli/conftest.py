@@ -37,7 +37,7 @@ def windrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WINDROW_ENGINE", "embedded")
     monkeypatch.setenv("COLUMNS", "200")
-    for console in (terminal.people, terminal.aside):
+    for console in (terminal.stdout_console, terminal.stderr_console):
         monkeypatch.setattr(console, "width", 200)  # they may have been made where the terminal was another
 
     def run(*arguments: str) -> Said:

@@ -44,11 +44,11 @@ def test_shared_options() -> None:
     calls = []
 
     @shared_options.command("config depot ledger log_format log_level", example="windrow try")
-    def attempt(call: shared_options.Call, limit: int = 3) -> None:
+    def attempt(call: shared_options.CommandContext, limit: int = 3) -> None:
         calls.append((call, limit))
 
     names = ["limit", "config", "depot", "ledger", "log_format", "log_level", "json", "debug"]
     assert list(signature(attempt.function).parameters) == names
     given = dict.fromkeys(names) | {"limit": 7, "ledger": "l", "log_level": "debug", "json": True, "debug": False}
     attempt.function(**given)
-    assert calls == [(shared_options.Call(None, {"ledger": "l", "log": {"level": "debug"}}, json=True), 7)]
+    assert calls == [(shared_options.CommandContext(None, {"ledger": "l", "log": {"level": "debug"}}, json=True), 7)]

@@ -114,7 +114,7 @@ class TestRawFiles:
     def test_progress(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A terminal sees how many bytes were read, and of how many."""
         screen = Console(file=io.StringIO(), force_terminal=True, width=120)
-        monkeypatch.setattr(progress, "aside", screen)
+        monkeypatch.setattr(progress, "stderr_console", screen)
         with progress.byte_count("ingest", quiet=False) as show:
             show(500_000, 2_000_000)
         assert "0.5/2.0 MB" in screen.file.getvalue()

@@ -16,7 +16,7 @@ from tests.clocks import ManualClock
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import log
-from windrow.cli import asked
+from windrow.cli import select_commands
 
 PROGRAM = """
 import sys
@@ -102,7 +102,7 @@ def test_builds() -> None:
 
 def built(given: list[str]) -> set[str]:
     """Return the names of the commands that are built for what is given."""
-    return set(typer.main.get_command(asked(given)).commands)  # type: ignore[attr-defined]
+    return set(typer.main.get_command(select_commands(given)).commands)  # type: ignore[attr-defined]
 
 
 ON_THREADS = """

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.cli.conftest import Command
-from windrow.cli.shared_options import Call
+from windrow.cli.shared_options import CommandContext
 from windrow.verify.invariants import INVARIANTS
 
 
@@ -65,7 +65,7 @@ class TestWithoutSpark:
         monkeypatch.setenv("SPARK_REMOTE", "local[2]")
         assert filled("quality", "--engine", "auto").status == 0
         assert asked
-        assert Call(None, {"engine": "auto"}, json=False).sparkless_settings().engine == "auto"
+        assert CommandContext(None, {"engine": "auto"}, json=False).sparkless_settings().engine == "auto"
 
     def test_missing(self, windrow: Command) -> None:
         """Where there is no ledger the error says so."""

@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.conftest import Command, publish
 from tests.messages import SECOND, message
-from windrow.cli.shared_options import grid
+from windrow.cli.shared_options import text_table
 from windrow.cli.terminal import Terminal
 
 SCRIPT = "import sys; from windrow.cli import main; sys.exit(main(sys.argv[1:]))"
@@ -95,5 +95,5 @@ def test_a_pipe_gets_whole_values(monkeypatch: pytest.MonkeyPatch, columns: str 
     if columns:
         monkeypatch.setenv("COLUMNS", columns)
     out = StringIO()
-    Terminal(file=out, highlight=False).print(grid(("key",), [("x" * 300,)]))
+    Terminal(file=out, highlight=False).print(text_table(("key",), [("x" * 300,)]))
     assert ("x" * 300 in out.getvalue()) == (columns is None)

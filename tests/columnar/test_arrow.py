@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from windrow.columnar.arrow import (
     TIME,
     byte_count,
+    conform,
     counted,
+    empty_table,
+    filter_rows,
     from_numpy,
-    in_columns,
-    no_rows,
-    text,
-    texts,
+    string_array,
+    string_scalar,
     to_numpy,
-    where,
 )
 from windrow.errors import InternalError
 from windrow.model import tables
@@ -29,14 +29,14 @@ class TestTexts:
     @given(TEXTS)
     def test_as_pyarrow_makes_them(self, values: list[str]) -> None:
         """Texts of any characters become the array that pyarrow would make; no texts become an empty one."""
-        made = texts(values)
+        made = string_array(values)
         made.validate(full=True)
         assert made.equals(pa.array(values, pa.string()))
 
     @given(st.text(max_size=5))
     def test_scalar(self, value: str) -> None:
         """A text becomes the scalar that pyarrow would make of it."""
-        assert text(value).equals(pa.scalar(value, pa.string()))
+        assert string_scalar(value).equals(pa.scalar(value, pa.string()))
 
 
 class TestBytes:
@@ -97,16 +97,16 @@ class TestNumbers:
 def test_in_columns() -> None:
     """Rows get the columns of a schema in its order and types: others go, and those that they lack are NULL."""
     schema = pa.schema([("a", pa.string()), ("b", pa.int64()), ("c", pa.list_(TIME))])
-    made = in_columns(pa.table({"d": [0, 0], "b": pa.array([1, None], pa.int32()), "a": ["x", "y"]}), schema)
+    made = conform(pa.table({"d": [0, 0], "b": pa.array([1, None], pa.int32()), "a": ["x", "y"]}), schema)
     assert made.schema == schema
     assert made.to_pylist() == [{"a": "x", "b": 1, "c": None}, {"a": "y", "b": None, "c": None}]
-    assert in_columns(schema.empty_table(), schema).num_rows == 0
+    assert conform(schema.empty_table(), schema).num_rows == 0
 
 
 def test_no_rows() -> None:
     """A table without rows has the columns of its schema, those that must not be NULL and nested ones included."""
     schema = tables.ledger_schema()
-    made = no_rows(schema)
+    made = empty_table(schema)
     made.validate(full=True)
     assert made.equals(schema.empty_table())
 
@@ -122,7 +122,7 @@ def test_counted() -> None:
 def test_where(mask: list[bool | None]) -> None:
     """The rows for which a mask is true are returned; all or none of them without a copy."""
     given = pa.table({"a": [1, 2]})
-    found = where(given, pa.array(mask, pa.bool_()))
+    found = filter_rows(given, pa.array(mask, pa.bool_()))
     assert found["a"].to_pylist() == [value for value, holds in zip([1, 2], mask, strict=True) if holds]
     held = given["a"].chunk(0).buffers()[1].address
     assert (found["a"].chunk(0).buffers()[1].address == held) == (all(mask) or not any(mask))

@@ -3,16 +3,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.columnar.arrow import read_only
-from windrow.columnar.blocks import before, below, eight, equal, lowest
+from windrow.columnar.blocks import count_before_mark, load_u64, lowest_set_bit, mark_equal, mark_less_than
 from windrow.columnar.compiled import compiled
 
 
 @compiled
 def looked(buffer, at, byte, found):
-    word = eight(buffer, np.uint64(at))
+    word = load_u64(buffer, np.uint64(at))
     found[0] = word
-    for number, marks in enumerate((equal(word, np.uint8(byte)), below(word, np.uint8(byte)))):
-        found[1 + number] = before(marks) if marks else np.uint64(8)
+    for number, marks in enumerate((mark_equal(word, np.uint8(byte)), mark_less_than(word, np.uint8(byte)))):
+        found[1 + number] = count_before_mark(marks) if marks else np.uint64(8)
 
 
 @given(st.binary(min_size=8, max_size=16), st.data())
@@ -41,7 +41,7 @@ def test_equal_to_any(data, byte):
 @compiled
 def lowest_of(words, found):
     for number in range(len(words)):
-        found[number] = lowest(words[number])
+        found[number] = lowest_set_bit(words[number])
 
 
 @given(st.lists(st.integers(1, 2**64 - 1)))

@@ -35,10 +35,10 @@ def columns(rows: list[tuple[int, int, int]]) -> list[np.ndarray]:
 def test_group_and_sort(rows: list[tuple[int, int, int]]) -> None:
     """Grouped and sorted rows are those of a stable sort by (group, major, minor)."""
     ids, major, minor = columns(rows)
-    order, begin = group(ids, 5)
-    sort_groups(order, begin, major, minor)
+    order, start = group(ids, 5)
+    sort_groups(order, start, major, minor)
     assert order.tolist() == sorted(range(len(rows)), key=lambda row: (*rows[row], row))
-    assert begin.tolist() == [sum(row[0] < id_ for row in rows) for id_ in range(6)]
+    assert start.tolist() == [sum(row[0] < id_ for row in rows) for id_ in range(6)]
 
 
 @pytest.mark.parametrize("disorder", [0, 3, 30, 500])
@@ -47,8 +47,8 @@ def test_blocks_are_merged(size: int, disorder: int) -> None:
     """Rows of one group are sorted whether they fill one block or many, and whether the blocks overlap or not."""
     rows = spread(Random(size), size, 1, disorder)
     ids, major, minor = columns(rows)
-    order, begin = group(ids, 1)
-    sort_groups(order, begin, major, minor)
+    order, start = group(ids, 1)
+    sort_groups(order, start, major, minor)
     assert order.tolist() == sorted(range(size), key=lambda row: (*rows[row], row))
 
 
@@ -56,10 +56,10 @@ def test_blocks_are_merged(size: int, disorder: int) -> None:
 def test_equal_rows_are_listed(rows: list[tuple[int, int, int]]) -> None:
     """Sorted rows that are equal to a neighbour of their group are listed."""
     ids, major, minor = columns(rows)
-    order, begin = group(ids, 5)
-    sort_groups(order, begin, major, minor)
+    order, start = group(ids, 5)
+    sort_groups(order, start, major, minor)
     several = [at for at, row in enumerate(order) if rows.count(rows[row]) > 1]
-    assert tied(order, begin, major, minor).tolist() == several
+    assert tied(order, start, major, minor).tolist() == several
 
 
 RANKS = range(60)
@@ -76,9 +76,9 @@ def test_one_pair_of_equal_rows_is_listed(lying: list[int]) -> None:
     """Two equal rows among many are listed, whatever their places and the order of the rest; otherwise none are."""
     for twin in RANKS:  # is equal to the one before it; the first has none
         major, minor = np.array([divmod(rank - (rank == twin), 5) for rank in lying], np.int64).T.copy()
-        rows, begin = group(np.zeros_like(major), 1)
-        sort_groups(rows, begin, major, minor)
-        slots = tied(rows, begin, major, minor)
+        rows, start = group(np.zeros_like(major), 1)
+        sort_groups(rows, start, major, minor)
+        slots = tied(rows, start, major, minor)
         assert slots.dtype == np.int32
         assert slots.tolist() == ([twin - 1, twin] if twin > 0 else [])
 

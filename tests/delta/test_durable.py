@@ -99,9 +99,9 @@ class TestKeep:
         before = DeltaTable(world.ledger).version()
         runner.driver.report = lambda done: committed.append(list(kept))
         runner.once()
-        for table, begin in ((world.ledger, before), (world.depot, 0)):
+        for table, start in ((world.ledger, before), (world.depot, 0)):
             root = Path(table).resolve()
-            for version in range(begin + 1, DeltaTable(table).version() + 1):
+            for version in range(start + 1, DeltaTable(table).version() + 1):
                 entry = root / entry_path(version)
                 data = {file for file, _ in added_files(root, logfiles.actions(entry))}
                 assert {entry, entry.parent, *data, *(file.parent for file in data)} <= set(committed[-1])
@@ -220,7 +220,7 @@ class TestMend:
             entry.write_bytes(content[:at] + bytes([content[at] ^ 1 << bit]) + content[at + 1 :])
             forget_tables()
             try:
-                mending.mend(table, role)
+                mending.repair_log(table, role)
                 assert closed <= {row["id"] for row in worked.rows("closed")}
             except (WindrowError, DeltaError, OSError):
                 stopped += 1
@@ -314,7 +314,7 @@ class TestMend:
             emptied(depot, 1)
         else:
             Path(depot, "_delta_log", logfiles.HINT).write_text("{")
-        assert mending.mend(depot, "depot") is None
+        assert mending.repair_log(depot, "depot") is None
         assert aside(depot) == []
 
     def test_torn_before_the_end(self, worked, embedded):
@@ -344,7 +344,7 @@ class TestMend:
         torn = [logfiles.checksums(file) for file in (entries(worked.ledger, 1)[0], log / logfiles.HINT)]
         for file in torn:
             file.write_bytes(b"")
-        mending.mend(worked.ledger, "ledger")
+        mending.repair_log(worked.ledger, "ledger")
         assert aside(worked.ledger) == [file.name for file in torn]
         assert not any(file.exists() for file in torn)
 
@@ -368,7 +368,7 @@ class TestMend:
         emptied(worked.depot, 1)
         before = sorted(Path(worked.depot).rglob("*"))
         with pytest.raises(TableUnreadableError, match="Nothing was moved"):
-            mending.mend(worked.depot, "depot")
+            mending.repair_log(worked.depot, "depot")
         assert sorted(Path(worked.depot).rglob("*")) == before
 
     def test_other_checksums(self, worked):
@@ -376,7 +376,7 @@ class TestMend:
         file, size = next(added_files(Path(worked.depot), logfiles.actions(entries(worked.depot, 1)[0])))
         content = b"crc\0" + (4096).to_bytes(4) + bytes(4 * -(-size // 4096))
         logfiles.checksums(file).write_bytes(content)
-        assert mending.mend(worked.depot, "depot") is None
+        assert mending.repair_log(worked.depot, "depot") is None
 
     @pytest.mark.parametrize(
         "action", ['{"remove": null}', '{"add": null}', '{"commitInfo": null}', '{"add": {"path": "a"}}']
@@ -385,13 +385,13 @@ class TestMend:
         """An action without content does not make an entry torn."""
         with entries(worked.depot, 1)[0].open("a") as entry:
             entry.write("\n" + action + "\n")
-        assert mending.mend(worked.depot, "depot") is None
+        assert mending.repair_log(worked.depot, "depot") is None
         assert logfiles.note(Path(worked.depot), 8) == {}
 
     def test_depot_mended_before(self, worked, embedded):
         """If another process mended the depot, the run stops, and `recover` takes the ledger back."""
         emptied(worked.depot, 3)
-        mending.mend(worked.depot, "depot")
+        mending.repair_log(worked.depot, "depot")
         forget_tables()
         with pytest.raises(DepotChangedError, match="recover"):
             worked.runner(embedded, max_retries=0).once()
@@ -405,8 +405,8 @@ class TestMend:
     def test_whole_table(self, worked, embedded):
         """Nothing is moved in a whole table, even if a clean-up removed old files."""
         DeltaTable(worked.ledger).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
-        assert mending.mend(worked.ledger, "ledger") is None
-        assert mending.mend(worked.depot, "depot") is None
+        assert mending.repair_log(worked.ledger, "ledger") is None
+        assert mending.repair_log(worked.depot, "depot") is None
 
     def test_somebody_still_writes(self, worked, monkeypatch):
         """A file that is still being written is not moved; the look waits for it."""
@@ -415,7 +415,7 @@ class TestMend:
         content = entry.read_bytes()
         entry.write_bytes(content[:10])
         threading.Timer(0.1, entry.write_bytes, (content,)).start()
-        assert mending.mend(worked.depot, "depot") is None
+        assert mending.repair_log(worked.depot, "depot") is None
         assert aside(worked.depot) == []
 
     @pytest.mark.slow

@@ -17,7 +17,7 @@ from windrow.errors import TableLockedError
 
 def test_by_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table has one lock, whichever path its writers use."""
-    monkeypatch.setattr(lock, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(lock, "LOCK_TIMEOUT_SECONDS", 0.05)
     (tmp_path / "table").mkdir()
     (tmp_path / "elsewhere").mkdir()
     link = tmp_path / "elsewhere" / "link"
@@ -34,7 +34,7 @@ def test_around_a_commit(world: World, engine: EngineFactory, monkeypatch: pytes
     world.publish(*log(versions=2))
     world.runner(EngineFactory("embedded")).once()
     microbatch, version = world.microbatch(engine), world.version()
-    monkeypatch.setattr(lock, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(lock, "LOCK_TIMEOUT_SECONDS", 0.05)
     with commit_lock(world.ledger), pytest.raises(TableLockedError):
         microbatch.run_tick(microbatch.primed.sources.floors.at_least(NOW + HOUR))
     assert world.version() == version

@@ -13,7 +13,7 @@ from tests.silence import silence
 from windrow.delta.log import DeltaRsLog, added
 from windrow.engine.spark.log import SparkLog
 from windrow.errors import DepotUnreadableError
-from windrow.model.commits import is_other
+from windrow.model.commits import differs
 
 
 class TestGone:
@@ -112,4 +112,4 @@ class TestMarks:
         """Only fingerprints of the same reader can show that a commit is another one; an unknown fingerprint shows
         nothing.
         """
-        assert is_other(found, known) is other
+        assert differs(found, known) is other

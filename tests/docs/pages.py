@@ -43,7 +43,7 @@ SPARK = {"sql": "", "python": r"\bspark\b", "console": r"--engine spark"}
 class Table:
     """The table that shows the result of a query: its place in the page, its lines, the columns that it leaves out."""
 
-    begin: int
+    start: int
     end: int
     lines: tuple[str, ...]
     varying: tuple[str, ...]
@@ -144,7 +144,7 @@ def _result(lines: list[str], at: int) -> Table | None:
     remark = None if here is None else RESULT.fullmatch(lines[here].strip())
     if here is None or remark is None:
         return None
-    begin = here + 1
-    first = begin + (lines[begin : begin + 1] == [""])
+    start = here + 1
+    first = start + (lines[start : start + 1] == [""])
     rows = tuple(takewhile(lambda line: line.startswith("|"), lines[first:]))
-    return Table(begin, first + len(rows) if rows else begin, rows, tuple((remark[1] or "").split(", ")))
+    return Table(start, first + len(rows) if rows else start, rows, tuple((remark[1] or "").split(", ")))

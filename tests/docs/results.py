@@ -44,7 +44,7 @@ def write(page: str, found: Sequence[tuple[Table, tuple[str, ...]]]) -> None:
     path = ROOT / page
     lines = path.read_text(encoding="utf-8").splitlines()
     for table, result in reversed(found):
-        lines[table.begin : table.end] = ["", *result]
+        lines[table.start : table.end] = ["", *result]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -52,7 +52,7 @@ def test_page(
         results.write(page.path, following.found)
         return
     for table, result in following.found:
-        assert table.lines == result, f"{page.path}:{table.begin}: the result is another; make reference writes it"
+        assert table.lines == result, f"{page.path}:{table.start}: the result is another; make reference writes it"
 
 
 def test_what_runs_elsewhere() -> None:

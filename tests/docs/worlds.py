@@ -34,7 +34,7 @@ from windrow.cli import main
 from windrow.ingest import sample
 from windrow.ingest.ingest import ingest
 from windrow.model.timestamps import microseconds
-from windrow.runtime.driver import Summary
+from windrow.runtime.driver import RunSummary
 from windrow.runtime.loop import Runner
 from windrow.runtime.opening import tables_of
 from windrow.runtime.run import opened
@@ -185,6 +185,6 @@ def _ingest(settings: Settings, file: Path) -> None:
     assert sum(one.messages for one in ingest(open_tables(settings).writer, [str(file)], settings.ingest.columns))
 
 
-def _run(settings: Settings, clock: ManualClock, work: Callable[[Runner], Summary]) -> None:
+def _run(settings: Settings, clock: ManualClock, work: Callable[[Runner], RunSummary]) -> None:
     with opened(*tables_of(settings), clock) as runner:
         work(runner)

@@ -14,11 +14,11 @@ from typing import Any
 
 from tests.clocks import NOW, ManualClock
 from tests.engine.driver import say
-from tests.engine.held import HeldBatcher, HeldLedger, Hold
-from tests.probes import Tables, nowhere, once, open_tables, runner_on, with_probe
+from tests.engine.held import BlockingBatcher, HeldLedger, Hold
+from tests.probes import Tables, act_once, no_op, open_tables, runner_on, with_probe
 from windrow.engine.spark.session import local_session
 from windrow.settings.settings import Settings
-from windrow.testing.points import At, Point
+from windrow.testing.points import Point, Probe
 
 
 def main(master: str) -> None:
@@ -40,18 +40,18 @@ def run(session: Any, settings: Settings, hold: tuple[str, Any] | None, wait: st
         tables = Tables(tables.sources, HeldLedger(tables.engine, settings, held))
     runner = runner_on(with_probe(waiting(wait))(tables), ManualClock(NOW))
     if phase == "process":
-        runner.driver.algorithm = HeldBatcher(runner.driver.algorithm.rules, hold=held)
+        runner.driver.algorithm = BlockingBatcher(runner.driver.algorithm.rules, hold=held)
     runner.once()
 
 
-def waiting(point: str | None) -> At:
+def waiting(point: str | None) -> Probe:
     """Return a probe that waits at a point."""
 
     def wait() -> None:
         say("waiting")
         sys.stdin.readline()
 
-    return once(Point(point), wait) if point else nowhere
+    return act_once(Point(point), wait) if point else no_op
 
 
 def require_executors(session: Any, count: int) -> None:

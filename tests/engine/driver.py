@@ -20,7 +20,7 @@ from typing import Any
 
 from tests.clocks import NOW, ManualClock
 from tests.engine.probe import Folding, FoldPoint, point_of
-from tests.probes import Tables, nowhere, open_tables, runner_on, with_probe
+from tests.probes import Tables, no_op, open_tables, runner_on, with_probe
 from tests.topology.world import bank_runner, bank_tables
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
@@ -55,7 +55,7 @@ def side_by_side(orders: list[dict[str, Any]]) -> None:
 
 def run_numbered(number: int, tables: Tables) -> None:
     """Run once and say so with a number."""
-    folding = with_probe(nowhere, Folding)(tables)
+    folding = with_probe(no_op, Folding)(tables)
     runner_on(folding, ManualClock(NOW), report=lambda _: say(f"committed {number}")).once()
     say(f"done {number}")
 

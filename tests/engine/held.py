@@ -17,7 +17,7 @@ from windrow.ledger.live import Live
 from windrow.ledger.merge import SparkCommit
 from windrow.ledger.spark import SparkLedger
 from windrow.model.floors import Floors
-from windrow.runtime.algorithm import Plan
+from windrow.runtime.algorithm import MicrobatchPlan
 from windrow.runtime.batcher import Batcher
 from windrow.settings.settings import Settings
 
@@ -61,7 +61,7 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldStep(Step):
+class BlockingStep(Step):
     """A step whose first tasks stand still when they have their messages."""
 
     hold: Hold = field(kw_only=True)
@@ -73,15 +73,15 @@ class HeldStep(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class HeldBatcher(Batcher):
+class BlockingBatcher(Batcher):
     """A batcher whose steps stand still."""
 
     hold: Hold = field(kw_only=True)
 
-    def step(self, plan: Plan) -> HeldStep:
+    def step(self, plan: MicrobatchPlan) -> BlockingStep:
         """Return the step that stands still."""
         given = Batcher.step(self, plan)
-        return HeldStep(**{one.name: getattr(given, one.name) for one in fields(Step)}, hold=self.hold)
+        return BlockingStep(**{one.name: getattr(given, one.name) for one in fields(Step)}, hold=self.hold)
 
 
 class HeldLedger(SparkLedger):

@@ -36,9 +36,9 @@ from tests.engine.attic import DAYS, Attic, age, clean_up
 from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.engine.world import AlignedWorld, World
 from tests.messages import HOUR, SECOND, Row, message
-from tests.probes import failing, once
+from tests.probes import act_once, fail_times
 from windrow.errors import ConcurrentCommitError, DepotChangedError, PausedError
-from windrow.runtime.driver import Summary
+from windrow.runtime.driver import RunSummary
 from windrow.runtime.loop import Runner
 from windrow.runtime.maintenance import maintain
 from windrow.runtime.wall_clock import WallClock
@@ -169,21 +169,21 @@ class Histories(RuleBasedStateMachine):
     def crash(self, point: Point) -> None:
         """End a driver at a point."""
         with suppress(Crash):
-            self.driver(once(point, die), max_messages=5).once()
+            self.driver(act_once(point, die), max_messages=5).once()
 
     @rule(rows=ROWS, point=st.sampled_from(Point), times=st.integers(1, 3))
     def fail(self, rows: list[tuple[Any, ...]], point: Point, times: int) -> None:
         """Publish, and let attempts fail at a point: after the commit it is the reply that is lost."""
         self.publish(rows, 0)
         self.driver()  # so that nothing is left to be written when the next one opens the ledger: that is no attempt
-        self.driver(failing(point, times), max_messages=5).once()
+        self.driver(fail_times(point, times), max_messages=5).once()
 
     @rule(rows=ROWS, point=st.sampled_from(Point), what=steps("BESIDE"), share=SHARES)
     def beside(self, rows: list[tuple[Any, ...]], point: Point, what: str, share: int) -> None:
         """Publish, and let something happen at a point of the driver that reads it."""
         self.publish(rows, 0)
         self.share = share
-        self.driver(once(point, getattr(self, what)), max_messages=3).once()
+        self.driver(act_once(point, getattr(self, what)), max_messages=3).once()
 
     @rule(what=steps("BY_HAND"), share=SHARES)
     def by_hand(self, what: str, share: int) -> None:
@@ -213,7 +213,9 @@ class Histories(RuleBasedStateMachine):
 
     def two_other_drivers(self) -> None:
         """Let another driver be overtaken by a third."""
-        self.world.probed(EMBEDDED, once(Point.BEFORE_COMMIT, self.other_driver), **self.values(max_messages=3)).once()
+        self.world.probed(
+            EMBEDDED, act_once(Point.BEFORE_COMMIT, self.other_driver), **self.values(max_messages=3)
+        ).once()
 
     def driver_of_other_rules(self) -> None:
         """Let a driver with other rules than the first read everything."""
@@ -346,7 +348,7 @@ class BatcherHistories(Histories):
         """Flush."""
         self.commit(lambda driver: driver.flush())
 
-    def commit(self, what: Callable[[Runner], Summary]) -> None:
+    def commit(self, what: Callable[[Runner], RunSummary]) -> None:
         """Let another driver do what a paused ledger refuses."""
         driver = self.driver_beside(idle_timeout="1s")
         if self.paused:

@@ -16,7 +16,7 @@ from windrow.ledger.live import Live
 from windrow.ledger.versions import Fold
 from windrow.source.arrivals import Arrivals
 from windrow.source.slices import Slice
-from windrow.testing.points import Point, ProbedLedger, ProbedSource, Wrapper
+from windrow.testing.points import EngineProxy, Point, ProbedLedger, ProbedSource
 
 
 class FoldPoint(Enum):
@@ -76,7 +76,7 @@ class Lossy(ProbedSource):
         return cast("Arrivals", LossyArrivals(arrivals, self.at))
 
 
-class LossyArrivals(Wrapper):
+class LossyArrivals(EngineProxy):
     """Arrivals whose slices lost their first row."""
 
     def after(self, version: int, max_messages: int, last_version: int | None = None) -> Slice | None:

@@ -24,7 +24,7 @@ from tests.clocks import NOW, ManualClock
 from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.engine.world import World
 from tests.messages import MILLISECOND, SECOND, message
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import to_plain_types
 from windrow.model.canonical import BATCH, REJECTED
 from windrow.reading.tables import open_ledger
 
@@ -132,9 +132,9 @@ def message_row(one: Message) -> Row:
 def require_derived(log: Log, ledger: str) -> None:
     """Require that a ledger has the batches and rejections that `verify` derives from the log."""
     derived, book = derive(log), open_ledger(ledger)
-    batches = rows(plain(book.rows(("open", "closed"), ", ".join((*BATCH, "messages")))))
+    batches = rows(to_plain_types(book.rows(("open", "closed"), ", ".join((*BATCH, "messages")))))
     assert sorted(without_names(batches), key=place) == derived.batches
-    rejected = without_names(rows(plain(book.rows("rejected", ", ".join(REJECTED)))))
+    rejected = without_names(rows(to_plain_types(book.rows("rejected", ", ".join(REJECTED)))))
     names = derived.rejected[0].keys() if derived.rejected else ()
     assert in_any_order(picked(row, names) for row in rejected) == in_any_order(derived.rejected)
 

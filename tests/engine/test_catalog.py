@@ -18,7 +18,7 @@ from tests.messages import SECOND, log, message, table
 from tests.probes import open_tables, runner_on
 from windrow import reading
 from windrow.cli import main
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import to_plain_types
 from windrow.errors import EngineUnavailableError, IncompatibleTableError, TableMissingError
 from windrow.formats.part import FormatPart
 from windrow.ingest.ingest import ingest
@@ -93,7 +93,9 @@ def test_whole_way(spark: Any, schema: str, settings: Settings, clock: ManualClo
         ).toArrow()
         for table_ in (f"{schema}.ledger", f"delta.`{ledger}-by-path`")
     )
-    assert plain(by_name).select(by_path.column_names[:20]) == plain(by_path).select(by_path.column_names[:20])
+    assert to_plain_types(by_name).select(by_path.column_names[:20]) == to_plain_types(by_path).select(
+        by_path.column_names[:20]
+    )
     assert tables_in(spark, schema) == VIEWS | {"depot", "ledger"}
     assert spark.table(f"{schema}.closed_batches").columns == [name for name, _ in tables.batch_fields(None)]
     assert spark.table(f"{schema}.closed_batches").count() == summary.total("closed")

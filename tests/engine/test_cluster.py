@@ -175,7 +175,7 @@ class TestWorker:
         """A worker that is killed when files of the commit are written, and the commit is not, leaves no trace of
         them.
         """
-        for rows in log(versions=COMMITS, size=60, seed=2, begin=NOW + 12 * SECOND):
+        for rows in log(versions=COMMITS, size=60, seed=2, start=NOW + 12 * SECOND):
             begun.publish(rows)
             if frozen_in_commit(begun, cluster, application):
                 break

@@ -12,7 +12,7 @@ from tests.engine.factory import EngineFactory
 from tests.engine.forms import FORMS, have_spark
 from tests.engine.world import World
 from tests.messages import log, message, table
-from tests.probes import once
+from tests.probes import act_once
 from windrow.ledger import merge as spark_commit
 from windrow.runtime.ledger_state import prime
 from windrow.testing.points import Point
@@ -177,7 +177,7 @@ class TestProgress:
     def test_stop(self, embedded, world):
         """A stop that is asked for during a microbatch lets it finish, and no other begin."""
         world.publish(*log(versions=3))
-        world.probed(embedded, once(Point.AFTER_PLAN, world.clock.stop), max_messages=30).once()
+        world.probed(embedded, act_once(Point.AFTER_PLAN, world.clock.stop), max_messages=30).once()
         assert [row["messages_read"] for row in world.history()] == [30]
 
     @pytest.mark.slow_on_spark

@@ -244,7 +244,7 @@ class TestSameAsDriver:
         twin = type(world)(Path(world.depot).parent, world.clock, ledger="twin")
         late = {"rules": {"max_delay": "8s"}}
         versions = log(versions=3, size=60)
-        more = log(versions=1, size=60, seed=9, begin=NOW + HOUR)
+        more = log(versions=1, size=60, seed=9, start=NOW + HOUR)
         for act, rows, rules in (
             (lambda runner: runner.once(), versions[:1], {}),
             (lambda runner: runner.tick(to=NOW + 9 * SECOND), [], {}),
@@ -316,7 +316,7 @@ class TestMerge:
         world.runner(embedded).tick(to=NOW + 8 * SECOND)
         with without_final_files(world.ledger):
             forget_tables()
-            world.publish(log(versions=1, seed=7, begin=NOW + 8 * SECOND)[0])
+            world.publish(log(versions=1, seed=7, start=NOW + 8 * SECOND)[0])
             world.runner(engine).once()
             world.runner(engine).tick(to=NOW + HOUR)
         world.assert_balanced()

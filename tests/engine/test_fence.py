@@ -7,7 +7,7 @@ from tests.clocks import NOW, ManualClock
 from tests.engine.factory import EngineFactory
 from tests.engine.forms import FORMS, have_spark
 from tests.messages import HOUR, log
-from tests.probes import once
+from tests.probes import act_once
 from windrow.errors import ConcurrentCommitError, RetriesExhaustedError
 from windrow.ledger.merge import NO_TRANSACTION_ID
 from windrow.runtime.ledger_state import prime
@@ -21,7 +21,7 @@ def started(world, embedded):
     """A ledger that has read two of three depot versions."""
     world.publish(*log(versions=2))
     world.runner(embedded).once()
-    world.publish(log(versions=1, seed=7, begin=NOW + 10_000_000)[0])
+    world.publish(log(versions=1, seed=7, start=NOW + 10_000_000)[0])
     return world
 
 
@@ -95,7 +95,7 @@ class TestCommit:
             for state in ("closed", "rejected", "microbatch"):
                 DeltaTable(started.ledger).optimize.compact(partition_filters=[("state", "=", state)])
 
-        started.probed(engine, once(Point.BEFORE_COMMIT, compact), max_retries=0).once()
+        started.probed(engine, act_once(Point.BEFORE_COMMIT, compact), max_retries=0).once()
         assert started.history()[-1]["attempt"] == 1
         started.assert_balanced()
 
@@ -108,7 +108,7 @@ class TestRunner:
         """
         world.publish(*log(versions=3))
         rival = world.runner(drivers.second)
-        world.probed(drivers.first, once(Point.BEFORE_COMMIT, rival.once), max_messages=60).once()
+        world.probed(drivers.first, act_once(Point.BEFORE_COMMIT, rival.once), max_messages=60).once()
         assert world.canonical() == world.expected()
         assert {row["attempt"] for row in world.history()} == world.attempts_of_rivals
         assert world.clock.waits == []
@@ -119,7 +119,7 @@ class TestRunner:
         """At whatever point of a microbatch another driver reads everything, the result is right."""
         world.publish(*log(versions=3))
         rival = world.runner(embedded)
-        world.probed(embedded, once(point, rival.once), max_messages=60).once()
+        world.probed(embedded, act_once(point, rival.once), max_messages=60).once()
         assert world.canonical() == world.expected()
         world.assert_balanced()
 
@@ -133,7 +133,7 @@ class TestRunner:
             tables = world.tables(embedded, max_messages=30, idle_timeout="never")
             world.made(tables, clock=clock, report=lambda _: clock.stop()).once()
 
-        world.probed(engine, once(Point.BEFORE_COMMIT, overtake), max_messages=60).once()
+        world.probed(engine, act_once(Point.BEFORE_COMMIT, overtake), max_messages=60).once()
         assert [[part["version"] for part in row["versions"]] for row in world.history()] == world.read_by_rivals
         assert world.canonical() == world.expected()
         world.assert_balanced()
@@ -143,8 +143,8 @@ class TestRunner:
         """When the ledger is restored under a running microbatch, the stream starts afresh and no message is lost."""
         world.publish(*log(versions=3))
         world.runner(EngineFactory("embedded"), max_messages=30).once()
-        world.publish(log(versions=1, seed=7, begin=NOW + 12_000_000)[0])
-        world.probed(engine, once(Point.BEFORE_COMMIT, lambda: DeltaTable(world.ledger).restore(1))).once()
+        world.publish(log(versions=1, seed=7, start=NOW + 12_000_000)[0])
+        world.probed(engine, act_once(Point.BEFORE_COMMIT, lambda: DeltaTable(world.ledger).restore(1))).once()
         assert world.canonical() == world.expected()
 
     @pytest.mark.slow_on_spark
@@ -154,7 +154,7 @@ class TestRunner:
         """
         world.publish(*log(versions=3))
         depot = DeltaTable(world.depot)
-        world.probed(engine, once(Point.AFTER_PRIME, depot.optimize.compact), max_messages=30).once()
+        world.probed(engine, act_once(Point.AFTER_PRIME, depot.optimize.compact), max_messages=30).once()
         assert [row["messages_read"] for row in world.history()] == [30, 30, 30]
         assert world.canonical() == world.expected()
 
@@ -193,7 +193,7 @@ class TestRunner:
         """
         world.publish(*log(versions=1))
         world.runner(embedded).once()
-        world.publish(*log(versions=published, seed=7, begin=NOW + 12_000_000))
+        world.publish(*log(versions=published, seed=7, start=NOW + 12_000_000))
         commits = iter(range(3))
 
         def refuse(point):

@@ -34,11 +34,11 @@ from windrow.model.commits import note_of
 from windrow.reading.batcher_status import status
 from windrow.reading.closed import read_closed
 from windrow.rows.session_settings import configured
-from windrow.runtime.microbatch import Microbatch
+from windrow.runtime.microbatch import MicrobatchAttempt
 from windrow.verify import verify
 
 REFUSED = r"DELTA_CONCURRENT|Concurrent[A-Z]|DELTA_METADATA_CHANGED|WINDROW-CONCURRENT-COMMIT"
-MORE = log(versions=1, seed=7, begin=NOW + 10 * SECOND)[0]
+MORE = log(versions=1, seed=7, start=NOW + 10 * SECOND)[0]
 
 
 @pytest.fixture
@@ -251,7 +251,7 @@ def test_fold_of_what_was_primed_before(started: World, spark: Any, what: str) -
     end(started)
 
 
-def commit_late(microbatch: Microbatch) -> None:
+def commit_late(microbatch: MicrobatchAttempt) -> None:
     """Commit on top of what was primed."""
     microbatch.run_without_messages("resume")
 
@@ -329,7 +329,7 @@ class TestReaders:
             started.runner(EMBEDDED, max_messages=30).once()
             fold(started.tables(EngineFactory("spark", spark) if size == "large" else EMBEDDED), size)
             assert read() == [row["id"] for row in started.rows("closed")]
-            started.publish(log(versions=1, seed=9, begin=NOW + HOUR)[0])
+            started.publish(log(versions=1, seed=9, start=NOW + HOUR)[0])
         started.runner(EMBEDDED).flush()
         assert read() == [row["id"] for row in started.rows("closed")]
 
@@ -337,7 +337,7 @@ class TestReaders:
 def take(world: World, step: str, at: int, seed: int) -> None:
     """Take a step of a history; only the world that folds folds."""
     if step == "read" or not Path(world.ledger).exists():
-        world.publish(*log(versions=1, seed=seed, begin=at))
+        world.publish(*log(versions=1, seed=seed, start=at))
         world.runner(EMBEDDED, max_messages=30).once()
     elif step in ("small", "large"):
         if "folded" in world.ledger:
@@ -373,7 +373,7 @@ def open_and_closed(world: World, spark: Any) -> list[list[Any]]:
 def test_in_the_loop(world: World, embedded: EngineFactory, fold_commits: int) -> None:
     """A run folds by itself after so many commits, so few files are live however many microbatches there were."""
     for number in range(12):
-        world.publish(log(versions=1, seed=number, begin=NOW + number * SECOND)[0])
+        world.publish(log(versions=1, seed=number, start=NOW + number * SECOND)[0])
         world.runner(embedded, fold_commits=fold_commits).once()
     files = DeltaTable(world.ledger).get_add_actions(flatten=True)
     states = files["partition.state"].to_pylist()

@@ -15,14 +15,14 @@ from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.faults.mishaps import age
 from tests.messages import HOUR, log, message
-from windrow.delta.table import Snapshot, latest_snapshot
+from windrow.delta.table import TableSnapshot, latest_snapshot
 from windrow.engine import embedded as embedded_engine
 from windrow.errors import ConcurrentCommitError
 from windrow.ledger import files
 from windrow.ledger.files import File, live_files
 from windrow.model import tables
 from windrow.runtime.batcher import Batcher
-from windrow.runtime.microbatch import Microbatch
+from windrow.runtime.microbatch import MicrobatchAttempt
 
 
 @pytest.fixture
@@ -31,11 +31,11 @@ def started(world: World, embedded: EngineFactory) -> World:
     for rows in log(versions=2):
         world.publish(rows)
         world.runner(embedded).once()
-    world.publish(log(versions=1, seed=7, begin=NOW + 10_000_000)[0])
+    world.publish(log(versions=1, seed=7, start=NOW + 10_000_000)[0])
     return world
 
 
-def commit_at(microbatch: Microbatch, moment: int) -> None:
+def commit_at(microbatch: MicrobatchAttempt, moment: int) -> None:
     """Commit a tick to a moment with what was primed."""
     microbatch.run_tick(microbatch.primed.sources.floors.at_least(moment))
 
@@ -103,15 +103,15 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]
     monkeypatch.setattr(embedded_engine, "commit_lock", lambda *_: nullcontext())
 
     def happens(other: Callable[[], object]) -> None:
-        really_stands = Snapshot.stands
+        really_stands = TableSnapshot.stands
 
-        def stands(self: Snapshot) -> bool:
-            monkeypatch.setattr(Snapshot, "stands", really_stands)
+        def stands(self: TableSnapshot) -> bool:
+            monkeypatch.setattr(TableSnapshot, "stands", really_stands)
             found = really_stands(self)
             other()
             return found
 
-        monkeypatch.setattr(Snapshot, "stands", stands)
+        monkeypatch.setattr(TableSnapshot, "stands", stands)
 
     return happens
 
@@ -146,9 +146,9 @@ class TestOthers:
         the handle has moved on, so what came in between would not be compared.
         """
         opened = started.tables(embedded)
-        first = Microbatch(opened.ledger, opened.sources, Batcher(windrow.Rules()), started.clock)
+        first = MicrobatchAttempt(opened.ledger, opened.sources, Batcher(windrow.Rules()), started.clock)
         started.runner(embedded).tick(to=NOW + HOUR)
-        second = Microbatch(opened.ledger, opened.sources, Batcher(windrow.Rules()), started.clock)
+        second = MicrobatchAttempt(opened.ledger, opened.sources, Batcher(windrow.Rules()), started.clock)
         before, version = started.rows("open", "progress"), started.version()
         with pytest.raises(ConcurrentCommitError):
             commit_at(first, NOW + 2 * HOUR)
@@ -214,7 +214,7 @@ class TestOthers:
         monkeypatch.setattr(files, "live_files", counting)
         begun = started.version()
         for number in range(3):
-            started.publish(log(versions=1, seed=number, begin=NOW + (number + 2) * 10_000_000)[0])
+            started.publish(log(versions=1, seed=number, start=NOW + (number + 2) * 10_000_000)[0])
             started.runner(embedded, lambda _: opened).once()
             assert {*opened.ledger.live().open.files} == {*live_files(DeltaTable(started.ledger))}
         assert listed == [begun]
@@ -230,7 +230,7 @@ class TestOthers:
         snapshot = same(started)
         started.runner(EngineFactory("spark", spark)).once()
         same(started, snapshot)
-        started.publish(log(versions=1, seed=8, begin=NOW + 20_000_000)[0])
+        started.publish(log(versions=1, seed=8, start=NOW + 20_000_000)[0])
         started.runner(embedded).once()
         spark.sql(f"OPTIMIZE delta.`{started.ledger}` WHERE state = 'closed'")
         same(started, snapshot)
@@ -240,7 +240,7 @@ class TestOthers:
         started.assert_balanced()
 
 
-def same(world: World, known: Snapshot | None = None) -> Snapshot:
+def same(world: World, known: TableSnapshot | None = None) -> TableSnapshot:
     """Compare what is known of the ledger by following it with what it says when it is opened."""
     found = latest_snapshot(world.ledger, "ledger", known)
     assert known is None or found.table is known.table

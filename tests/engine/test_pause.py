@@ -15,8 +15,8 @@ from tests.clocks import NOW
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
-from tests.probes import Tables, Wrapped, once
-from windrow.columnar.arrow import plain
+from tests.probes import Tables, Wrapped, act_once
+from windrow.columnar.arrow import to_plain_types
 from windrow.errors import EngineUnavailableError, PausedError
 from windrow.ledger.dry_run import DryRunLedger
 from windrow.ledger.files_ledger import FilesLedger
@@ -27,7 +27,7 @@ from windrow.testing.points import Point
 from windrow.verify import verify
 
 
-class Elsewhere(EmbeddedSource):
+class RemoteStore(EmbeddedSource):
     """A source with a copy of the runner for what arrives; before that it does once what it is told."""
 
     def __init__(self, source: EmbeddedSource, before: list[Callable[[], object]]) -> None:
@@ -61,14 +61,14 @@ class Told(FilesLedger):
         """Return what was committed."""
         history = DeltaTable(self.place).to_pyarrow_table(filters=[("state", "=", "microbatch"), ("kind", "=", "data")])
         new = history.filter(pc.greater(history["depot_version"], depot_version))
-        return plain(new.select([name for name, _ in tables.HISTORY])).sort_by("microbatch")
+        return to_plain_types(new.select([name for name, _ in tables.HISTORY])).sort_by("microbatch")
 
 
 def elsewhere(before: list[Callable[[], object]]) -> Wrapped:
     """Return what has microbatches run by a copy of the runner, which only the ledger tells of."""
 
     def wrapped(opened: Tables) -> Tables:
-        return Tables({None: Elsewhere(opened.source, before)}, Told(opened.engine, opened.ledger.settings))
+        return Tables({None: RemoteStore(opened.source, before)}, Told(opened.engine, opened.ledger.settings))
 
     return wrapped
 
@@ -118,7 +118,7 @@ class TestPause:
         all of it when it is resumed, although the depot did not grow meanwhile.
         """
         world.publish(*log(versions=2))
-        pause = once(Point.BEFORE_COMMIT, lambda: world.runner(embedded).pause())
+        pause = act_once(Point.BEFORE_COMMIT, lambda: world.runner(embedded).pause())
         runner = world.probed(embedded, pause, max_messages=30)
         assert runner.once().paused
         assert world.kinds() == ["pause"]
@@ -145,7 +145,7 @@ class TestPause:
         before: list[Callable[[], object]] = []
         runner = world.runner(embedded, elsewhere(before))
         runner.once()
-        world.publish(log(versions=1, seed=7, begin=NOW + 8 * SECOND)[0])
+        world.publish(log(versions=1, seed=7, start=NOW + 8 * SECOND)[0])
         before.append(lambda: DeltaTable(world.ledger).restore(0))
         runner.once()
         assert world.canonical() == world.expected()

@@ -23,14 +23,14 @@ from tests.engine.processes import drivers
 from tests.engine.world import World
 from tests.messages import SECOND, Row, log, message, table
 from windrow import reading
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import to_plain_types
 from windrow.delta.creation import create_depot
 from windrow.errors import MessagesError
 from windrow.model.payload import name, parse
 from windrow.model.tables import ledger_schema
 from windrow.producer import RawProducer
 from windrow.reading.digests import digests
-from windrow.reading.export import Choice, export
+from windrow.reading.export import ExportSelection, export
 from windrow.testing.points import Point
 from windrow.verify import verify
 from windrow.verify.quality import check
@@ -306,7 +306,9 @@ class TestRead:
         typed_world.publish([message("end", NOW + 60 * SECOND, NOW + 60 * SECOND)])
         typed_world.runner(embedded, payload_type=kind).once()
         for ending in ("parquet", "json", "csv"):
-            assert export(typed_world.ledger, str(tmp_path / f"out.{ending}"), Choice("messages")).rows == len(values)
+            assert export(typed_world.ledger, str(tmp_path / f"out.{ending}"), ExportSelection("messages")).rows == len(
+                values
+            )
         table = pq.read_table(tmp_path / "out.parquet")
         assert [written(one) for one in table["payload"].to_pylist()] == [written(value) for value in values]
         rows = [
@@ -327,7 +329,7 @@ class TestRead:
         world = World(tmp_path, clock, pa.float64())
         world.publish([message(payload=0.0)])
         world.runner(embedded, payload_type="DOUBLE").once()
-        rows = plain(DeltaTable(world.ledger).to_pyarrow_table())
+        rows = to_plain_types(DeltaTable(world.ledger).to_pyarrow_table())
         negative = [
             row | {"messages": [one | {"payload": -0.0} for one in row["messages"] or []] or None}
             for row in rows.to_pylist()
@@ -359,7 +361,7 @@ def test_streams_of_spark(spark: Any, tmp_path: Path, kind: str) -> None:
     closed = windrow.stream_closed(spark, settings.ledger).writeStream.format("delta")
     closed = closed.option("checkpointLocation", f"{target}-read").trigger(availableNow=True)
     closed.start(target).awaitTermination()
-    [batch] = plain(DeltaTable(target).to_pyarrow_table()).to_pylist()
+    [batch] = to_plain_types(DeltaTable(target).to_pyarrow_table()).to_pylist()
     assert [written(one["payload"]) for one in batch["messages"]] == [written(value) for value in values]
     assert check(spark, settings.ledger).failures() == ()
     assert verify(settings.depot, settings.ledger).differences == ()

@@ -53,8 +53,8 @@ class TestReach:
     def test_nothing_wanted_is_passed_over(self, batches, streams, clocks, size) -> None:
         """Each file is read that holds a batch of a stream with messages, or one whose window a clock has passed."""
         reach, table = FilePruner(wanted(streams, clocks)), rows(batches)
-        for begin in range(0, table.num_rows, size):
-            part = table.slice(begin, size)
+        for start in range(0, table.num_rows, size):
+            part = table.slice(start, size)
             needed = any(
                 (row["source"], row["key"]) in streams
                 or clocks.get(row["source"], -1) >= row["window_end"].timestamp() * 1e6 - 0.5
@@ -68,7 +68,7 @@ class TestReach:
         """
         table = rows([("s", f"key{number}", 10) for number in range(9)])
         reach = FilePruner(wanted([("s", "key4")], {"s": 9, "t": 99}))
-        assert [reach.may_hold(extent(table.slice(begin, 3))) for begin in (0, 3, 6)] == [False, True, False]
+        assert [reach.may_hold(extent(table.slice(start, 3))) for start in (0, 3, 6)] == [False, True, False]
         assert FilePruner(wanted([], {"s": 10})).may_hold(extent(table))
 
     def test_streams_that_are_not_known(self) -> None:

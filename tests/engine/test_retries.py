@@ -12,18 +12,18 @@ from tests.engine.forms import have_spark
 from tests.engine.probe import Lossy, Mute
 from tests.engine.world import World
 from tests.messages import log
-from tests.probes import Tables, failing, nowhere, with_probe
+from tests.probes import Tables, fail_times, no_op, with_probe
 from windrow.batching.rules import Rules
 from windrow.batching.step import Step
 from windrow.cli.running import sentence
 from windrow.errors import InternalError, RetriesExhaustedError, RowCountMismatchError, SettingsError
-from windrow.ledger.result import Counts
+from windrow.ledger.result import MicrobatchCounts
 from windrow.model import tables
 from windrow.runtime.batcher import Batcher
 from windrow.testing.points import Point, ProbedLedger, ProbedSource
 
 HALF_A_SECOND = 500_000
-combine = Counts.combine
+combine = MicrobatchCounts.combine
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def reading(kind):
     """Return what has the depot read by a source of this kind."""
 
     def wrapped(tables):
-        ledger = ProbedLedger(tables.ledger, nowhere)
+        ledger = ProbedLedger(tables.ledger, no_op)
         return Tables({name: kind(source, ledger) for name, source in tables.sources.items()}, ledger)
 
     return wrapped
@@ -104,7 +104,7 @@ class TestAttempts:
         """A commit that fails twice succeeds at the third attempt, which the history records; the pauses double and go
         through the clock.
         """
-        full.probed(engine, failing(Point.BEFORE_COMMIT, times=2)).once()
+        full.probed(engine, fail_times(Point.BEFORE_COMMIT, times=2)).once()
         assert [(row["microbatch"], row["attempt"]) for row in full.history()] == [(1, 3)]
         assert full.clock.waits == [HALF_A_SECOND, 2 * HALF_A_SECOND]
         assert full.canonical() == full.expected()
@@ -112,13 +112,13 @@ class TestAttempts:
     @pytest.mark.parametrize("point", Point)
     def test_at_every_point(self, full, embedded, point):
         """A failure at any point of any microbatch changes nothing of the result."""
-        full.probed(embedded, failing(point, times=3), max_messages=30).once()
+        full.probed(embedded, fail_times(point, times=3), max_messages=30).once()
         assert full.canonical() == full.expected()
         full.assert_balanced()
 
     def test_each_microbatch_anew(self, full, embedded):
         """Attempts are counted for each microbatch anew, also when the reply to the one before was lost."""
-        full.probed(embedded, failing(Point.AFTER_COMMIT, times=1), max_messages=30).once()
+        full.probed(embedded, fail_times(Point.AFTER_COMMIT, times=1), max_messages=30).once()
         assert [row["attempt"] for row in full.history()] == [1, 1, 1]
 
     def test_limit(self, full, embedded):
@@ -126,7 +126,7 @@ class TestAttempts:
         from there.
         """
         with pytest.raises(RetriesExhaustedError, match="failed 3 times") as failure:
-            full.probed(embedded, failing(Point.BEFORE_COMMIT, times=3), max_retries=2).once()
+            full.probed(embedded, fail_times(Point.BEFORE_COMMIT, times=3), max_retries=2).once()
         assert isinstance(failure.value.__cause__, OSError)
         assert full.version() == 0
         full.runner(embedded).once()
@@ -135,7 +135,7 @@ class TestAttempts:
     def test_usage_errors_at_once(self, full, embedded):
         """An error that a retry cannot mend is raised at once."""
         with pytest.raises(SettingsError):
-            full.probed(embedded, failing(Point.AFTER_PLAN, times=1, error=SettingsError)).once()
+            full.probed(embedded, fail_times(Point.AFTER_PLAN, times=1, error=SettingsError)).once()
         assert full.clock.waits == []
 
     def test_stop_while_backing_off(self, tmp_path, embedded):
@@ -143,11 +143,11 @@ class TestAttempts:
         world = World(tmp_path, ManualClock(stops_after=1))
         world.publish(*log(versions=1))
         with pytest.raises(OSError, match="the disk failed"):
-            world.probed(embedded, failing(Point.BEFORE_COMMIT, times=1)).once()
+            world.probed(embedded, fail_times(Point.BEFORE_COMMIT, times=1)).once()
 
     def test_pauses_have_a_limit(self, full, embedded):
         """The pause doubles up to 30 s."""
-        full.probed(embedded, failing(Point.BEFORE_COMMIT, times=8), max_retries=8).once()
+        full.probed(embedded, fail_times(Point.BEFORE_COMMIT, times=8), max_retries=8).once()
         assert full.clock.waits[-3:] == [16_000_000, 30_000_000, 30_000_000]
 
 
@@ -157,7 +157,7 @@ class TestLostReply:
         """When the commit took place and its reply was lost, the next attempt finds it committed: nothing is
         doubled.
         """
-        summary = full.probed(engine, failing(Point.AFTER_COMMIT, times=1)).once()
+        summary = full.probed(engine, fail_times(Point.AFTER_COMMIT, times=1)).once()
         assert [row["microbatch"] for row in full.history()] == [1]
         assert sentence(summary).startswith("1 microbatch committed meanwhile")
         assert full.canonical() == full.expected()
@@ -166,7 +166,7 @@ class TestLostReply:
     @pytest.mark.slow_on_spark
     def test_empty_result(self, full, engine):
         """A commit that does not say how many rows it replaced, as an overwrite of Spark, counts as committed once."""
-        summary = full.runner(engine, with_probe(nowhere, Mute)).once()
+        summary = full.runner(engine, with_probe(no_op, Mute)).once()
         assert [committed.messages for committed in summary.microbatches] == [90]
         assert full.canonical() == full.expected()
 
@@ -203,7 +203,9 @@ class TestRequirements:
 
     def test_counts_of_the_commit(self, full, engine, monkeypatch):
         """A commit that says that it wrote other rows than it had to is noticed."""
-        monkeypatch.setattr(Counts, "combine", classmethod(lambda cls, *given: replace(combine(*given), rows=1)))
+        monkeypatch.setattr(
+            MicrobatchCounts, "combine", classmethod(lambda cls, *given: replace(combine(*given), rows=1))
+        )
         with pytest.raises(InternalError, match="the commit wrote"):
             full.runner(engine).once()
 

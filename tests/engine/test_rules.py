@@ -16,7 +16,7 @@ from tests.conftest import one_in
 from tests.engine.factory import EMBEDDED
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
-from tests.probes import once
+from tests.probes import act_once
 from windrow.batching.rules import ShortWindowWarning
 from windrow.testing.points import Point
 from windrow.verify import verify
@@ -69,7 +69,7 @@ def test_of_two_drivers(world: World) -> None:
     world.publish([message("a", NOW, NOW)])
     world.runner(EMBEDDED, rules=patient).once()
     world.publish([message("b", NOW + SECOND, NOW + 4 * SECOND)])
-    other = once(Point.BEFORE_COMMIT, lambda: world.runner(EMBEDDED, rules=strict).tick(NOW + 3 * SECOND))
+    other = act_once(Point.BEFORE_COMMIT, lambda: world.runner(EMBEDDED, rules=strict).tick(NOW + 3 * SECOND))
     world.probed(EMBEDDED, other, rules=patient).once()
     assert world.kinds() == ["data", "rules", "tick", "rules", "data"]
     assert [row["reason"] for row in world.rows("rejected")] == ["too_old"]

@@ -95,7 +95,7 @@ def test_cached_ledger(started: World, spark_engine: EngineFactory, form: Form) 
             started.runner(spark_engine, max_messages=30).once()
             rows = spark_engine.session.read.format("delta").load(started.ledger).count()
             assert rows == DeltaTable(started.ledger).to_pyarrow_table().num_rows
-            started.publish(*log(versions=1, seed=5, begin=NOW + 12 * SECOND))
+            started.publish(*log(versions=1, seed=5, start=NOW + 12 * SECOND))
     finally:
         cached.unpersist()
     started.assert_balanced()
@@ -240,7 +240,7 @@ class TestRemembered:
         runner = started.runner(spark_engine, lambda _: opened)
         runner.once()
         if other == "another driver":
-            started.publish(*log(versions=1, seed=7, begin=NOW + 12 * SECOND))
+            started.publish(*log(versions=1, seed=7, start=NOW + 12 * SECOND))
             started.runner(embedded).once()
         elif other == "RESTORE":
             DeltaTable(started.ledger).restore(started.version() - 1)

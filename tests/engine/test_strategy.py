@@ -17,17 +17,17 @@ from windrow.ledger.strategy import (
     keeps_headers,
     reads_all,
 )
-from windrow.model.open_batches import OpenBatches
+from windrow.model.open_batches import OpenBatchTotals
 
 COUNTS = st.integers(0, 10**9)
 
 CACHED = 64_000_000
 
 
-def opened(batches: int, messages: int, size: int) -> OpenBatches:
+def opened(batches: int, messages: int, size: int) -> OpenBatchTotals:
     """Return totals of two sources that hold so much together."""
     counts = np.array([[number // 2, number - number // 2] for number in (batches, messages, size)], np.int64)
-    return OpenBatches(pa.array(["a", "b"]), counts, np.array([1, 1], np.int64))
+    return OpenBatchTotals(pa.array(["a", "b"]), counts, np.array([1, 1], np.int64))
 
 
 def test_little_is_read_whole() -> None:
@@ -37,7 +37,7 @@ def test_little_is_read_whole() -> None:
     byte_count = LITTLE_BYTES - 100 * BATCH_BYTES - 1_000 * MESSAGE_BYTES
     assert reads_all(opened(100, 1_000, byte_count), 0, CACHED)
     assert not reads_all(opened(100, 1_000, byte_count + 1), 0, CACHED)
-    assert reads_all(OpenBatches.none(), 0, CACHED)
+    assert reads_all(OpenBatchTotals.none(), 0, CACHED)
 
 
 def test_a_good_part_is_read_whole() -> None:

@@ -54,7 +54,7 @@ def test_checkpoints_are_used_once(world: World, spark_engine: EngineFactory, tm
     world.publish(*log(versions=2))
     world.runner(spark_engine, checkpoint_location=str(tmp_path / "checkpoints")).once()
     DeltaTable(world.ledger).restore(0)
-    world.publish(log(versions=1, seed=5, begin=NOW + 8 * SECOND)[0])
+    world.publish(log(versions=1, seed=5, start=NOW + 8 * SECOND)[0])
     world.runner(spark_engine, checkpoint_location=str(tmp_path / "checkpoints")).once()
     assert world.canonical() == world.expected()
 

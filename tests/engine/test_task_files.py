@@ -15,7 +15,7 @@ from tests.conftest import EXECUTORS, factory_of
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import log
-from tests.probes import once
+from tests.probes import act_once
 from windrow.engine.spark.engine import SparkEngine
 from windrow.errors import EngineUnavailableError, RetriesExhaustedError
 from windrow.ledger import task_files
@@ -176,7 +176,7 @@ def test_racing_drivers(world: World, spark: Any, overtaken: str) -> None:
     ways = {commit: EngineFactory("spark", spark, EXECUTORS | {"commit": commit}) for commit in ("files", "merge")}
     other = ways.pop("merge" if overtaken == "files" else "files")
     world.publish(*log(versions=2))
-    overtake = once(Point.AFTER_PROCESS, lambda: world.runner(other).once())
+    overtake = act_once(Point.AFTER_PROCESS, lambda: world.runner(other).once())
     world.probed(ways[overtaken], overtake).once()
     assert len(world.history()) == 1
     assert world.canonical() == world.expected()

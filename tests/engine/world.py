@@ -21,7 +21,7 @@ from tests.clocks import NOW, ManualClock
 from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.messages import SCHEMA, Row, table
 from tests.probes import Tables, Wrapped, runner_on, with_probe
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import to_plain_types
 from windrow.delta.creation import create_depot
 from windrow.delta.table import beyond_files
 from windrow.model import tables
@@ -30,11 +30,11 @@ from windrow.model.messages import times
 from windrow.model.rejected_rows import rejected
 from windrow.replaying import Replay, replay
 from windrow.runtime.batcher import Batcher
-from windrow.runtime.driver import Summary
+from windrow.runtime.driver import RunSummary
 from windrow.runtime.loop import Runner
-from windrow.runtime.microbatch import Microbatch
+from windrow.runtime.microbatch import MicrobatchAttempt
 from windrow.settings.settings import Settings
-from windrow.testing.points import At
+from windrow.testing.points import Probe
 from windrow.verify import verify
 
 SKEW = 300_000_000
@@ -103,21 +103,21 @@ class World:
         """Return a runner on tables, on the clock of this world unless another is given."""
         return runner_on(tables, called.pop("clock", self.clock), **called)
 
-    def probed(self, factory: EngineFactory, at: At, **settings: Any) -> Runner:
+    def probed(self, factory: EngineFactory, at: Probe, **settings: Any) -> Runner:
         """Return a runner with a probe."""
         return self.runner(factory, with_probe(at), **settings)
 
-    def microbatch(self, factory: EngineFactory) -> Microbatch:
+    def microbatch(self, factory: EngineFactory) -> MicrobatchAttempt:
         """Return a primed microbatch."""
         tables = self.tables(factory)
-        return Microbatch(tables.ledger, tables.sources, Batcher(windrow.Rules()), self.clock)
+        return MicrobatchAttempt(tables.ledger, tables.sources, Batcher(windrow.Rules()), self.clock)
 
     def rows(self, *states: str, version: int | None = None) -> list[Row]:
         """Return ledger rows of the given states, ordered by id, at a version of the ledger."""
         # With a filter delta-rs would still look at each file: after a thousand microbatches that takes seconds.
         of_states = [("state", "in", list(states))]
         files = DeltaTable(self.ledger, version=version).to_pyarrow_dataset(file_pruning_predicate=of_states)
-        return that_count(plain(files.to_table()).sort_by("id").to_pylist())
+        return that_count(to_plain_types(files.to_table()).sort_by("id").to_pylist())
 
     def rows_by_file(self, known: dict[str, list[Row]], *states: str, version: int) -> list[Row]:
         """Return ledger rows of the given states at a version. A file never changes, so `known` has what was read."""
@@ -131,7 +131,7 @@ class World:
             path, state, folded = unquote(file["path"]), file["partition.state"], file["partition.folded"]
             if state in states:
                 if path not in known:
-                    rows = plain(ParquetFile(Path(self.ledger, path)).read()).to_pylist()
+                    rows = to_plain_types(ParquetFile(Path(self.ledger, path)).read()).to_pylist()
                     known[path] = [{**columns, **row, "state": state, "folded": folded} for row in rows]
                 found += known[path]
         return sorted(that_count(found), key=lambda row: row["id"])
@@ -159,7 +159,7 @@ class World:
 
     def arrived(self, depot: str | None = None) -> pa.Table:
         """Return all messages of the depot, or another one, with their `version`."""
-        feed = plain(pa.table(DeltaTable(depot or self.depot).load_cdf(starting_version=0)))
+        feed = to_plain_types(pa.table(DeltaTable(depot or self.depot).load_cdf(starting_version=0)))
         inserted = feed.filter(pc.equal(feed["_change_type"], "insert"))
         return inserted.rename_columns({"_commit_version": "version"})
 
@@ -299,7 +299,7 @@ def check_pauses(version: int, rows: Iterable[Row]) -> None:
     assert progress["paused"] == paused, f"version {version} does not say whether it is paused"
 
 
-def still_ends(summary: Summary) -> None:
+def still_ends(summary: RunSummary) -> None:
     """Fail when a run has more microbatches than any test gives it."""
     if len(summary.microbatches) > MAX_MICROBATCHES:
         pytest.fail("the run does not end")

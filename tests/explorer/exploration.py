@@ -120,7 +120,7 @@ class Exploration:
 
     def run(self, most: int | None, tell: Callable[[Explored], object]) -> Explored:
         """Go through the states, depth first."""
-        explored, begin = self.explored, time.perf_counter()
+        explored, start = self.explored, time.perf_counter()
         reached: dict[object, tuple[object, Choice] | None] = {self._first.key: None}
         states, at = [self._first], self._first
         try:
@@ -141,7 +141,7 @@ class Exploration:
                     self._check(state, after, choice)
                     states.append(after)
                     at = state
-                explored.seconds = time.perf_counter() - begin
+                explored.seconds = time.perf_counter() - start
                 tell(explored)
         except (invariants.Broken, Endless) as broken:
             explored.broken, explored.schedule = f"{NAMES[type(broken)]}{broken}", _schedule(reached, at.key)
@@ -150,7 +150,7 @@ class Exploration:
 
     def walk(self, count: int, seed: int, tell: Callable[[Explored], object]) -> Explored:
         """Follow random schedules to their ends; `states` are the steps of all."""
-        explored, begin, random = self.explored, time.perf_counter(), Random(seed)
+        explored, start, random = self.explored, time.perf_counter(), Random(seed)
         explored.whole, schedule = False, list[Choice]()
         try:
             for _ in range(count):
@@ -163,7 +163,7 @@ class Exploration:
                     explored.states, state = explored.states + 1, after
                 explored.ends += 1
                 self._finish(state.tables)
-                explored.seconds = time.perf_counter() - begin
+                explored.seconds = time.perf_counter() - start
                 tell(explored)
         except (invariants.Broken, Endless) as broken:
             explored.broken, explored.schedule = f"{NAMES[type(broken)]}{broken}", schedule

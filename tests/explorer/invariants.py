@@ -26,13 +26,13 @@ class Content:
 
     def __init__(self, version: TableVersion) -> None:
         rows = version.rows
-        versions = rows.filter(tables.are_live(rows["state"]))
+        versions = rows.filter(tables.is_live(rows["state"]))
         counting = latest(versions)
         live = counting.to_pylist()
         growth = Growth.of(versions)
         self.counted = (growth.versions, growth.versions - growth.obsolete)
         self.versions = (versions.num_rows, counting.num_rows)
-        final = rows.filter(pc.invert(tables.are_live(rows["state"]))).to_pylist()
+        final = rows.filter(pc.invert(tables.is_live(rows["state"]))).to_pylist()
         progress = [row for row in live if row["id"] == tables.PROGRESS]
         if len(progress) != 1:
             raise Broken(f"the books: {len(progress)} progress rows")

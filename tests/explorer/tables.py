@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from tests.messages import Row
 from tests.messages import table as messages
-from windrow.columnar.arrow import in_columns
-from windrow.delta.log import Table
+from windrow.columnar.arrow import conform
+from windrow.delta.log import TableInfo
 from windrow.engine.engine import Engine
 from windrow.errors import ConcurrentCommitError, TableUnwritableError
 from windrow.ledger import Ledger
@@ -54,7 +54,7 @@ class TableVersion:
     @cached_property
     def live(self) -> pa.Table:
         """Return the live rows, with all of their versions."""
-        return self.rows.filter(tables.are_live(self.rows["state"]))
+        return self.rows.filter(tables.is_live(self.rows["state"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,18 +178,18 @@ class MemoryLog:
         self._shared = shared
         self.known = MemoryTable()  # the depot when it was looked at last: versions never change
 
-    def table(self) -> Table | None:
+    def table(self) -> TableInfo | None:
         """Return the depot's identity and latest version."""
         self.known = self._shared.read(
             "look", lambda now: now.depot, lambda now: now.depot.digest, settled=lambda now: True
         )
         return self.identity()
 
-    def identity(self) -> Table | None:
+    def identity(self) -> TableInfo | None:
         """Return the depot as it was at the last look."""
         if not self.known.versions:
             return None
-        return Table("depot", self.known.latest, self.known.versions[0].rows.schema, pa.string(), feed=True)
+        return TableInfo("depot", self.known.latest, self.known.versions[0].rows.schema, pa.string(), feed=True)
 
     def commits(self, since: int | None = None, last_version: int | None = None) -> list[Commit]:
         """Return the commits from one version to another."""
@@ -219,7 +219,7 @@ class MemorySource(Source):
         if not counts:
             yield None
             return
-        conversion = Conversion.of(self.settings, cast("Table", self._log.identity()), self._as_rows)
+        conversion = Conversion.of(self.settings, cast("TableInfo", self._log.identity()), self._as_rows)
         listed = ListedVersions.of("depot", after + 1, commits)
         yield MemoryArrivals(listed, counts, {}, self.settings, conversion, last_version, self._log.known.versions)
 
@@ -250,7 +250,7 @@ class MemoryLedger(Ledger):
         super().__init__(cast("Engine", STANDING), settings)
         self._shared, self.commit_mode = shared, settings.commit
 
-    def table(self) -> Table | None:
+    def table(self) -> TableInfo | None:
         """Return the ledger's first version, None if there is none: a batcher asks for nothing else."""
         first = self._shared.read(
             "ledger",
@@ -258,7 +258,7 @@ class MemoryLedger(Ledger):
             lambda now: str(now.ledger.latest >= 0),
             settled=lambda now: now.ledger.latest >= 0,
         )
-        return Table("ledger", 0, first[0].rows.schema, pa.string(), feed=False) if first else None
+        return TableInfo("ledger", 0, first[0].rows.schema, pa.string(), feed=False) if first else None
 
     def mend(self, depots: Iterable[str]) -> None:
         """Mend nothing: memory knows no power cut."""
@@ -284,7 +284,7 @@ class MemoryLedger(Ledger):
         """Add rows, by adding files or by a MERGE. Raises ConcurrentCommitError."""
         new = (cast("pa.Table", processed.rows), control, *processed.states.values())
         parts = [written(one, live.revision + 1) for one in new]
-        rows = pa.concat_tables([in_columns(part, live.schema) for part in parts])
+        rows = pa.concat_tables([conform(part, live.schema) for part in parts])
         if self.commit_mode == "files":
             self._shared.write("commit", lambda now: put(now, live.table_version, "commit", added=rows))
             return rows.num_rows
@@ -306,7 +306,7 @@ def put(now: Tables, on: int, operation: str, added: pa.Table | None = None, fol
     if folded is None:
         rows = pa.concat_tables([before, added])
     else:
-        added, alive = before.slice(0, 0), tables.are_live(before["state"])
+        added, alive = before.slice(0, 0), tables.is_live(before["state"])
         rows = pa.concat_tables([before.filter(pc.invert(alive)), folded_rows(before.filter(alive), folded)])
     return replace(now, ledger=now.ledger.with_version(operation, rows, added))
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from tests.explorer.invariants import WHILE_PAUSED, Broken
 from tests.explorer.scenarios import FOLDS, LOG, MERGE, USUAL, Scenario, StandingClock, Work, publish, restore
 from tests.explorer.tables import MemoryLedger, MemorySource, MemoryTable, Shared, Tables
-from windrow.delta.log import Table
+from windrow.delta.log import TableInfo
 from windrow.delta.table import overtaken
 from windrow.errors import NotFoundError
 from windrow.ledger.versions import latest
@@ -140,11 +140,11 @@ class MemoryStates(MemoryLedger):
         """Put version 0, unless there is one; a table that is read back may have NULL anywhere."""
         super().create(first.cast(pa.schema([field.with_nullable(True) for field in first.schema])), keep)
 
-    def table(self) -> Table | None:
+    def table(self) -> TableInfo | None:
         """Return the table with its latest version, after which a plan asks."""
         known: MemoryTable = self._shared.read("ledger", lambda now: now.ledger, lambda now: str(now.ledger.latest))
         schema = known.versions[0].rows.schema if known.versions else None
-        return None if schema is None else Table("ledger", known.latest, schema, pa.string(), feed=False)
+        return None if schema is None else TableInfo("ledger", known.latest, schema, pa.string(), feed=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ class Content:
     """What one version of the table of states says."""
 
     def __init__(self, rows: pa.Table) -> None:
-        live = latest(rows.filter(tables.are_live(rows["state"])))
+        live = latest(rows.filter(tables.is_live(rows["state"])))
         by_id = {row["id"]: row for row in live.to_pylist()}
         self.progress = by_id[tables.PROGRESS]
         self.read = by_id["depot/messages"]["depot_version"]

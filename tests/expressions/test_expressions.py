@@ -9,7 +9,7 @@ import pytest
 
 from windrow.columnar.arrow import TIME
 from windrow.errors import ExpressionError
-from windrow.expressions import Mapping
+from windrow.expressions import ColumnMapping
 from windrow.expressions.casts import FORMS, UNSURE
 from windrow.expressions.translation import STRANGE_LETTER, counted
 from windrow.model.messages import INVALID_VALUE, schema
@@ -523,7 +523,7 @@ NO_EXPRESSION = ["", "  ", "topic, topic", "topic AS t", "topic; topic", "*", "t
 
 def mapped(column, expression, columns=ODD.column_names):
     """Return a mapping with the expression for one column and constants for the others."""
-    return Mapping.of(NEEDED | {column: expression}, columns)
+    return ColumnMapping.of(NEEDED | {column: expression}, columns)
 
 
 def payload_type(column):
@@ -548,7 +548,7 @@ def embedded_all(column, texts):
     alike = {"key": ("source", "key", "type"), "event_time": ("event_time", "received_at")}.get(column, (column,))
     for first in range(0, len(texts), len(alike)):
         some = dict(zip(alike, texts[first : first + len(alike)], strict=False))
-        result = Mapping.of(NEEDED | some, ODD.column_names).apply(ODD, payload_type(column)).read_all()
+        result = ColumnMapping.of(NEEDED | some, ODD.column_names).apply(ODD, payload_type(column)).read_all()
         made |= {(column, text): plain(result[name]) for name, text in some.items()}
     return made
 
@@ -680,7 +680,7 @@ BESIDE = {"key": "'k'", "type": "'t'", "event_time": "timestamp_micros(0)", "rec
 
 def of_depot(column, expression, columns):
     """Return the mapping of a depot with the expression for one column."""
-    return Mapping.of_depot(BESIDE | {column: expression}, columns)
+    return ColumnMapping.of_depot(BESIDE | {column: expression}, columns)
 
 
 def value_of(name, text, column=None):
@@ -694,7 +694,7 @@ def refusal(expressions, columns=COLUMNS, schema=None):
     """Return the error of a mapping that is refused."""
 
     def attempt():
-        mapping = Mapping.of(expressions, columns)
+        mapping = ColumnMapping.of(expressions, columns)
         if schema is not None:
             mapping.duckdb_select(schema)
 
@@ -706,7 +706,7 @@ def refusal(expressions, columns=COLUMNS, schema=None):
 class TestOf:
     def test_own_names(self):
         """A message column left out maps to the column of its name, or to its default."""
-        mapping = Mapping.of({}, [*COLUMNS[:-1], "Payload"])
+        mapping = ColumnMapping.of({}, [*COLUMNS[:-1], "Payload"])
         assert dict(mapping.expressions) == {
             "source": "''",
             "key": "`key`",
@@ -720,7 +720,7 @@ class TestOf:
 
     def test_stamped_by_event_time(self):
         """Without anything to stamp a message by, its event time does, and the mapping says so."""
-        mapping = Mapping.of({"event_time": "timestamp_micros(t)"}, ["key", "type", "t"])
+        mapping = ColumnMapping.of({"event_time": "timestamp_micros(t)"}, ["key", "type", "t"])
         assert dict(mapping.expressions)["received_at"] == "timestamp_micros(t)"
         assert mapping.stamped_by_event_time
 
@@ -755,7 +755,7 @@ class TestOf:
     def test_section(self):
         """The error names the section that the caller reads."""
         with pytest.raises(ExpressionError, match=r"\[depot\.columns\] key"):
-            Mapping.of({}, [], section="depot.columns")
+            ColumnMapping.of({}, [], section="depot.columns")
 
     @pytest.mark.parametrize(("text", "at"), [("split_part(topic", "line 1, column 16"), ("topic ||\n)", "line 2")])
     def test_syntax(self, text, at):
@@ -791,7 +791,7 @@ class TestOf:
     )
     def test_only_spark(self, text):
         """What only Spark can run is accepted, as long as nobody asks for the translation."""
-        assert text in Mapping.of({"source": text}, COLUMNS).spark_select()[0]
+        assert text in ColumnMapping.of({"source": text}, COLUMNS).spark_select()[0]
 
 
 class TestInvalidValues:
@@ -863,19 +863,19 @@ class TestStar:
             "type": "topic",
             "event_time": "topic",
         }
-        mapping = Mapping.of(texts, ["topic", "a`b"])
+        mapping = ColumnMapping.of(texts, ["topic", "a`b"])
         assert dict(mapping.expressions)["source"] == "concat_ws(',', `topic`, `a``b`)"
         assert dict(mapping.expressions)["key"] == "to_json(struct(topic, `topic`, `a``b`))"
 
     def test_product(self):
         """A star between two values multiplies."""
-        assert dict(Mapping.of({"sequence": "(n) * n"}, [*COLUMNS, "n"]).expressions)["sequence"] == "(n) * n"
+        assert dict(ColumnMapping.of({"sequence": "(n) * n"}, [*COLUMNS, "n"]).expressions)["sequence"] == "(n) * n"
 
 
 class TestSparkSelect:
     def test_casts(self):
         """Spark gets the text as it is, cast to the type of its column."""
-        mapping = Mapping.of({"source": "split_part(topic, '/', 2)", "key": "topic -- all"}, COLUMNS)
+        mapping = ColumnMapping.of({"source": "split_part(topic, '/', 2)", "key": "topic -- all"}, COLUMNS)
         assert mapping.spark_select(pa.binary()) == [
             "CAST(split_part(topic, '/', 2) AS STRING) AS `source`",
             "CAST(topic -- all\n AS STRING) AS `key`",
@@ -906,13 +906,13 @@ class TestDuckdbSelect:
         """A column of a type that only one engine has is refused when it is used."""
         schema = pa.schema([("x", type_), ("y", pa.string())])
         refusal(NEEDED | {"source": "x"}, schema.names, schema)
-        Mapping.of(NEEDED | {"source": "y"}, schema.names).duckdb_select(schema)
+        ColumnMapping.of(NEEDED | {"source": "y"}, schema.names).duckdb_select(schema)
 
 
 class TestApply:
     def test_mqtt(self):
         """A recording of MQTT messages becomes messages, to the microsecond."""
-        first, second = Mapping.of(MQTT, MQTT_ROWS.column_names).apply(MQTT_ROWS).read_all().to_pylist()
+        first, second = ColumnMapping.of(MQTT, MQTT_ROWS.column_names).apply(MQTT_ROWS).read_all().to_pylist()
         assert first["source"] == first["key"] == "edge-a"
         assert first["type"] == "collectd/edge-a/load"
         assert first["event_time"].timestamp() == 1699999999.123
@@ -923,7 +923,7 @@ class TestApply:
 
     def test_schema(self):
         """The result has the columns and types of a message, and the payload's as asked for."""
-        mapping = Mapping.of(MQTT, MQTT_ROWS.column_names)
+        mapping = ColumnMapping.of(MQTT, MQTT_ROWS.column_names)
         types = {"source": pa.string(), "key": pa.string(), "type": pa.string(), "event_time": TIME}
         types |= {"received_at": TIME, "sequence": pa.int64(), "payload": pa.binary()}
         assert mapping.apply(MQTT_ROWS, pa.binary()).schema == pa.schema(types.items())
@@ -939,7 +939,7 @@ class TestApply:
                 yield pa.record_batch({"n": range(first, first + 300_000)})
 
         reader = pa.RecordBatchReader.from_batches(pa.schema([("n", pa.int64())]), batches())
-        result = Mapping.of(NEEDED | {"sequence": "n"}, ["n"]).apply(reader)
+        result = ColumnMapping.of(NEEDED | {"sequence": "n"}, ["n"]).apply(reader)
         assert result.read_next_batch()["sequence"][0].as_py() == 0
         assert read == [0]
         rest = result.read_all()["sequence"].to_pylist()
@@ -954,7 +954,7 @@ class TestApply:
 
         reader = pa.RecordBatchReader.from_batches(pa.schema([("n", pa.int64())]), batches())
         with pytest.raises(OSError, match="disk"):
-            Mapping.of(NEEDED | {"sequence": "n"}, ["n"]).apply(reader).read_all()
+            ColumnMapping.of(NEEDED | {"sequence": "n"}, ["n"]).apply(reader).read_all()
 
     def test_value_fails(self):
         """A value that an expression cannot take is an error in one line, with the expression and the value."""
@@ -1172,7 +1172,7 @@ class TestBothEngines:
 
     def test_mqtt(self, spark):
         """The documented mapping gives the same messages on both engines."""
-        mapping = Mapping.of(MQTT, MQTT_ROWS.column_names)
+        mapping = ColumnMapping.of(MQTT, MQTT_ROWS.column_names)
         frame = spark.createDataFrame(MQTT_ROWS).selectExpr(*mapping.spark_select())
         assert frame.toArrow().cast(mapping.apply(MQTT_ROWS).schema).equals(mapping.apply(MQTT_ROWS).read_all())
 

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from tests.clocks import NOW
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
-from tests.probes import Wrapped, nowhere, with_probe
+from tests.probes import Wrapped, no_op, with_probe
 from windrow import reading
 from windrow.delta import table as storage
 from windrow.ledger.live import Live
@@ -62,7 +62,7 @@ class Filling(ProbedLedger):
 
 def with_full_disk(point: Point, limit: int) -> Wrapped:
     """Return what fills the disk at a point of the microbatch."""
-    return with_probe(nowhere, lambda ledger, _: Filling(ledger, point, limit))
+    return with_probe(no_op, lambda ledger, _: Filling(ledger, point, limit))
 
 
 def blocked(place: Path) -> None:

@@ -96,12 +96,12 @@ def disk(folder: Path, size: str = SIZE) -> Iterator[Disk]:
         made.unmount()
 
 
-def produce(pipe: Connection, values: dict[str, Any], begin: int, durable: bool) -> None:
+def produce(pipe: Connection, values: dict[str, Any], start: int, durable: bool) -> None:
     """Send messages, each with a number of its own, and say which were acknowledged."""
     pipe.send("ready")
     pipe.recv()
     with suppress(WindrowError), windrow.Producer(values["depot"], "p", durable=durable, linger="20ms") as producer:
-        number = begin
+        number = start
         while True:
             sent = [
                 producer.send(key=f"k{at % 7}", type=f"t{at % 3}", payload=str(at)) for at in range(number, number + 5)
@@ -124,7 +124,7 @@ def drive(pipe: Connection, values: dict[str, Any], durable: bool) -> None:
 
 
 @dataclass(slots=True)
-class Counted:
+class CallCounter:
     """What cuts cost: `lost` were acknowledged, `differences` come from verify; `aside` is what was set aside."""
 
     cuts: int = 0
@@ -141,7 +141,7 @@ class Counted:
         return not (self.lost or self.twice or self.unreadable or self.differences)
 
 
-def cuts(folder: Path, seed: int, durable: bool, counted: Counted, times: int = CUTS_OF_A_DISK) -> None:
+def cuts(folder: Path, seed: int, durable: bool, counted: CallCounter, times: int = CUTS_OF_A_DISK) -> None:
     """Cut the power of one disk so many times, and count after each of them."""
     chosen = random.Random(seed)
     with disk(folder) as made:
@@ -149,8 +149,8 @@ def cuts(folder: Path, seed: int, durable: bool, counted: Counted, times: int = 
         values = tables | {"engine": "embedded", "rules": {"window": "2s", "max_delay": "500ms", "max_lead": "500ms"}}
         acknowledged: set[int] = set()
         for number in range(times):
-            begin = (seed * times + number) * 1_000_000
-            said = _until_cut(made, values, durable, chosen, begin)
+            start = (seed * times + number) * 1_000_000
+            said = _until_cut(made, values, durable, chosen, start)
             made.unmount()
             made.mount()
             storage.OPEN_TABLES.clear()
@@ -167,9 +167,9 @@ def cuts(folder: Path, seed: int, durable: bool, counted: Counted, times: int = 
             _count(tables, must_be_there, counted)
 
 
-def _until_cut(made: Disk, values: dict[str, Any], durable: bool, chosen: random.Random, begin: int) -> list[int]:
+def _until_cut(made: Disk, values: dict[str, Any], durable: bool, chosen: random.Random, start: int) -> list[int]:
     """Let a producer and a driver work until the power is cut; return the numbers that were acknowledged."""
-    sender, driver = Child(produce, values, begin, durable), Child(drive, values, durable)
+    sender, driver = Child(produce, values, start, durable), Child(drive, values, durable)
     with children(sender, driver):
         sender.go()
         time.sleep(chosen.uniform(0.0, 0.5))
@@ -184,7 +184,7 @@ def _until_cut(made: Disk, values: dict[str, Any], durable: bool, chosen: random
         return list(sender.said())
 
 
-def _count(tables: dict[str, str], acknowledged: set[int], counted: Counted) -> None:
+def _count(tables: dict[str, str], acknowledged: set[int], counted: CallCounter) -> None:
     """Compare what was acknowledged, what the depot has and what the ledger made of it."""
     payloads = DeltaTable(tables["depot"]).to_pyarrow_table(columns=["payload"])["payload"]
     held = [int(text) for text in payloads.to_pylist()]
@@ -206,7 +206,7 @@ def main() -> int:
     if reason := obstacle():
         sys.stdout.write(f"skipped: {reason}\n")
         return 0
-    results = {durable: Counted() for durable in (True, False)}
+    results = {durable: CallCounter() for durable in (True, False)}
     aside = dict.fromkeys(results, 0)
     for number in range(-(-asked.cuts // CUTS_OF_A_DISK)):
         for durable, counted in results.items():

@@ -18,7 +18,7 @@ from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.faults.mishaps import assert_sound, assert_whole, clean_up, damaged, data_files, log_file, run
 from tests.messages import log, table
-from tests.probes import Tables, nowhere
+from tests.probes import Tables, no_op
 from windrow import reading
 from windrow.delta.creation import create_depot
 from windrow.delta.table import OPEN_TABLES
@@ -139,7 +139,7 @@ class TestRewritten:
         overwriting added is read once.
         """
         overwrite(read.depot)
-        read.publish(log(versions=1, seed=10, begin=NOW + 16_000_000)[0])
+        read.publish(log(versions=1, seed=10, start=NOW + 16_000_000)[0])
         read.runner(embedded, on_depot_change="ignore").once()
         assert_whole(read)
 
@@ -217,10 +217,10 @@ class TestExchanged:
             create_depot(str(other), pa.string())
         for rows in log(versions=3 if is_copy else 6, seed=7):
             write_deltalake(str(other), table(rows), mode="append")
-        full.publish(*log(versions=3, seed=8, begin=NOW + 16_000_000))
+        full.publish(*log(versions=3, seed=8, start=NOW + 16_000_000))
 
         def exchanging(tables: Tables) -> Tables:
-            ledger = ProbedLedger(tables.ledger, nowhere)
+            ledger = ProbedLedger(tables.ledger, no_op)
             return Tables({None: Exchanging(tables.source, ledger, moment, depot, other)}, ledger)
 
         with suppress(DepotChangedError, DepotMismatchError):
@@ -240,12 +240,12 @@ class TestExchanged:
         depot, other = Path(read.depot), tmp_path / "other"
         shutil.copytree(depot, other)
         for location, seed in ((read.depot, 10), (str(other), 11)):
-            rows = log(versions=1, seed=seed, begin=NOW + 16_000_000)[0]
+            rows = log(versions=1, seed=seed, start=NOW + 16_000_000)[0]
             write_deltalake(location, table(rows), mode="overwrite")
         version = read.version()
 
         def exchanging(tables: Tables) -> Tables:
-            ledger = ProbedLedger(tables.ledger, nowhere)
+            ledger = ProbedLedger(tables.ledger, no_op)
             return Tables({None: Exchanging(tables.source, ledger, "reading", depot, other)}, ledger)
 
         with pytest.raises(DepotChangedError, match="was replaced by another table while it was read"):

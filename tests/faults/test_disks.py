@@ -30,7 +30,7 @@ from tests.faults.mishaps import (
     without_root,
 )
 from tests.messages import log, table
-from tests.probes import nowhere, once, with_probe
+from tests.probes import act_once, no_op, with_probe
 from windrow.errors import DepotUnreadableError, RetriesExhaustedError, TableUnreadableError, TableUnwritableError
 from windrow.ingest.ingest import ingest
 from windrow.ledger.live import Live
@@ -80,7 +80,7 @@ class TestFull:
 
     def test_for_a_while(self, half: World, embedded: EngineFactory) -> None:
         """A disk that is full for a moment is a failed attempt: the next one succeeds by itself."""
-        half.runner(embedded, with_probe(nowhere, Once)).once()
+        half.runner(embedded, with_probe(no_op, Once)).once()
         assert [row["attempt"] for row in half.history()] == [1, 2]
         assert_whole(half)
 
@@ -127,7 +127,7 @@ class TestFull:
         succeeds.
         """
         version = half.version()
-        half.runner(embedded, with_probe(nowhere, partial(FullFold, limit)), max_retries=0, fold_commits=2).once()
+        half.runner(embedded, with_probe(no_op, partial(FullFold, limit)), max_retries=0, fold_commits=2).once()
         [said] = caplog.records
         assert said.msg == "fold failed"
         assert said.error.startswith("WINDROW-TABLE-UNWRITABLE: the ledger")
@@ -189,7 +189,7 @@ class TestReadOnly:
                 stack.enter_context(without_root())
 
             with pytest.raises(RetriesExhaustedError, match=r"WINDROW-TABLE-UNWRITABLE: .*Permission denied"):
-                shared.probed(embedded, once(point, close), max_retries=0).once()
+                shared.probed(embedded, act_once(point, close), max_retries=0).once()
         assert shared.version() == version
         run(shared, embedded)
         assert_whole(shared)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.power import Counted, cuts, obstacle
+from tests.faults.power import CallCounter, cuts, obstacle
 
 pytestmark = pytest.mark.ci
 
@@ -22,7 +22,7 @@ def power() -> None:
 @pytest.mark.parametrize("durable", [True, False])
 def test_cuts(power: None, tmp_path: Path, durable: bool) -> None:
     """After each of three cuts the next run reads both tables; what was acknowledged is there, and nothing is twice."""
-    counted = Counted()
+    counted = CallCounter()
     cuts(tmp_path, 7, durable, counted, times=3)
     assert counted.cuts == 3
     assert counted.sound, counted

@@ -19,11 +19,11 @@ from tests.engine.world import World
 from tests.faults.mishaps import assert_sound, assert_whole, run
 from tests.messages import HOUR, SCHEMA, SECOND, message, table
 from windrow import reading
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import to_plain_types
 from windrow.errors import DepotUnreadableError, ExpressionError, RetriesExhaustedError
 from windrow.ingest.ingest import ingest
 from windrow.model.messages import EARLIEST, LATEST
-from windrow.reading.export import Choice, export
+from windrow.reading.export import ExportSelection, export
 from windrow.verify import verify
 
 pytestmark = pytest.mark.ci
@@ -152,7 +152,7 @@ class TestTimes:
         world.publish([message("a") | {"event_time": time}, message("b")])
         run(world, embedded)
         for name in ("out.csv", "out.json"):
-            export(world.ledger, str(tmp_path / name), Choice("rejected"))
+            export(world.ledger, str(tmp_path / name), ExportSelection("rejected"))
             assert f'"{time} us"' in (tmp_path / name).read_text()
         DeltaTable(world.ledger).delete("state = 'rejected'")
         report = verify(world.depot, world.ledger)
@@ -325,12 +325,12 @@ def not_utf_8() -> pa.Array:
 
 def rejected_table(world: World) -> pa.Table:
     """Return the rejected rows as Arrow: some of their times are beyond Python's."""
-    return plain(DeltaTable(world.ledger).to_pyarrow_table(filters=[("state", "=", "rejected")]))
+    return to_plain_types(DeltaTable(world.ledger).to_pyarrow_table(filters=[("state", "=", "rejected")]))
 
 
 def final_table(world: World) -> pa.Table:
     """Return what open batches and rejections say, in the order of their ids, times as numbers."""
-    whole = plain(DeltaTable(world.ledger).to_pyarrow_table(filters=[("state", "in", ["open", "rejected"])]))
+    whole = to_plain_types(DeltaTable(world.ledger).to_pyarrow_table(filters=[("state", "in", ["open", "rejected"])]))
     names = ["id", "state", "reason", "detail", "missed_by_us", "floor_raise_us", "message_count", "bytes"]
     times = ["window_start", "window_end", "event_time", "received_at", "processing_time"]
     counted = {name: whole[name].cast(pa.int64()) for name in times}

@@ -69,7 +69,7 @@ class NaiveCsv:
         """Return where the record that begins here ends, and its values; None if a quote is in the wrong place."""
         values, first_quoted, misplaced = [], len(data), False
         while True:
-            begin = at
+            start = at
             if self.quote and data.startswith(self.quote, at):
                 first_quoted = min(first_quoted, at)
                 value, at = self.quoted(data, at + 1)
@@ -78,10 +78,10 @@ class NaiveCsv:
             else:
                 while at < len(data) and not data.startswith((self.delimiter, self.line), at):
                     at += 1
-                value = data[begin:at]
+                value = data[start:at]
                 if self.line == b"\n" and not data.startswith(self.delimiter, at):
                     value = value.removesuffix(b"\r")
-                misplaced |= bool(self.quote) and self.quote in value and self.line in data[first_quoted:begin]
+                misplaced |= bool(self.quote) and self.quote in value and self.line in data[first_quoted:start]
             values.append(value)
             if not data.startswith(self.delimiter, at):
                 at += self.line == b"\n" and data.startswith(b"\r", at)

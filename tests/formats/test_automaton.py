@@ -40,18 +40,18 @@ def ends(automaton: Automaton, data: bytes, state: int = 0) -> list[int]:
 
 def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
     places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
-    return [data[begin:end] for begin, end in pairwise(places)]
+    return [data[start:end] for start, end in pairwise(places)]
 
 
 @pytest.mark.parametrize("name", AUTOMATA)
 @given(data=BYTES, cuts=st.lists(st.integers(0, 200)))
 def test_any_cuts(name, data, cuts):
     """Bytes in pieces, each begun in the state in which the one before ended, give the ends of the whole."""
-    automaton, state, begin, found = AUTOMATA[name], 0, 0, []
+    automaton, state, start, found = AUTOMATA[name], 0, 0, []
     for piece in pieces(data, cuts):
         here, state = followed(automaton, piece, state)
-        found += (here + begin).tolist()
-        begin += len(piece)
+        found += (here + start).tolist()
+        start += len(piece)
     assert found == ends(automaton, data)
 
 
@@ -93,7 +93,7 @@ def test_written_csv(rows):
     csv.writer(written, lineterminator="\n").writerows(rows)
     data = written.getvalue().encode()
     found = ends(AUTOMATA["csv"], data)
-    records = [data[begin:end].decode() for begin, end in zip([0, *found], found, strict=False)]
+    records = [data[start:end].decode() for start, end in zip([0, *found], found, strict=False)]
     assert [
         next(csv.reader([record])) if "\n" not in record[:-1] else rows[at] for at, record in enumerate(records)
     ] == rows
@@ -123,7 +123,7 @@ def test_written_csv(rows):
 def test_quotes(data, records):
     """A quote opens at the begin of a field only, a delimiter in quotes is none, and a malformed record has no end."""
     found = ends(AUTOMATA["csv"], data)
-    assert [data[begin:end] for begin, end in zip([0, *found], found, strict=False)] == records
+    assert [data[start:end] for start, end in zip([0, *found], found, strict=False)] == records
 
 
 @given(
@@ -139,7 +139,7 @@ def test_objects(values):
     """Objects and arrays of JSON that stand one behind the other are as many records."""
     data = "".join(map(json.dumps, values)).encode()
     found = ends(objects(9), data)
-    assert [json.loads(data[begin:end]) for begin, end in zip([0, *found], found, strict=False)] == values
+    assert [json.loads(data[start:end]) for start, end in zip([0, *found], found, strict=False)] == values
 
 
 def test_deepest_objects():

@@ -190,12 +190,12 @@ def test_frames_of_a_buffer(codec, contents, before):
     coded = [encode(content, codec) for content in contents]
     found = list(frames(before + b"".join(coded), len(before), codec, PLENTY))
     assert b"".join(frame.content for frame in found) == b"".join(contents)
-    assert [found[0].begin, found[-1].end] == [len(before), len(before) + sum(map(len, coded))]
-    assert all(one.end == other.begin for one, other in pairwise(found))
+    assert [found[0].start, found[-1].end] == [len(before), len(before) + sum(map(len, coded))]
+    assert all(one.end == other.start for one, other in pairwise(found))
     behind = b"".join(coded)
     damaged = list(frames(behind + b"\x0bno" + behind, 0, codec, PLENTY))
     assert [type(one) for one in damaged] == [Frame] * len(found) + [Damage]
-    assert damaged[-1].begin == len(behind)
+    assert damaged[-1].start == len(behind)
 
 
 @CODECS

@@ -254,7 +254,7 @@ def test_usual_moments(those, unit):
     found = []
     for usual in (True, False):
         values = np.empty(texts.count, np.int64)
-        places = texts.buffer, texts.begin, texts.end, texts.valid
-        good = times.moments(*places, times.ISO_MOMENT.steps, usual, times.DIGITS[unit], values)
+        places = texts.buffer, texts.start, texts.end, texts.valid
+        good = times.parse_timestamps(*places, times.ISO_MOMENT.steps, usual, times.DIGITS[unit], values)
         found.append((good.tolist(), values.tolist()))
     assert found[0] == found[1]

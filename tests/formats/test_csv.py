@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.formats.naive import NaiveCsv
 from windrow.errors import SettingsError
 from windrow.formats.automaton import Automaton
-from windrow.formats.csv import Csv, HeaderRefused
+from windrow.formats.csv import CsvParser, HeaderRefused
 from windrow.formats.fields import parse
 from windrow.formats.format import format_of
 from windrow.formats.framing import DelimitedFraming
@@ -21,9 +21,9 @@ from windrow.formats.part import FormatPart
 from windrow.formats.records import REJECTS, Parser, Records
 from windrow.testing.formats import RawLedger
 
-TEXTS = Csv(parse({"a": "string", "b": "string"}))
-TYPED = Csv(parse({"a": "int64", "b": "string", "c": "binary"}))
-ONE = Csv(parse({"a": "string"}))
+TEXTS = CsvParser(parse({"a": "string", "b": "string"}))
+TYPED = CsvParser(parse({"a": "int64", "b": "string", "c": "binary"}))
+ONE = CsvParser(parse({"a": "string"}))
 ROWS = delimited(b"\n", b",", b'"')
 SHAPES = {
     "csv": TEXTS,
@@ -66,10 +66,10 @@ def told(parser: Parser, lines: list[bytes]) -> list[object]:
     return [verdict for _, verdict in sorted(found, key=lambda one: one[0])]
 
 
-def cut(parser: Csv, line: bytes) -> list[tuple[bytes, bool]] | None:  # noqa: C901 - one state after the other
+def cut(parser: CsvParser, line: bytes) -> list[tuple[bytes, bool]] | None:  # noqa: C901 - one state after the other
     """Cut a record into columns, byte by byte: each with whether it was quoted. None: a quote does not end a value."""
     quote, escape = parser.quote or None, parser.escape if parser.escape not in {b"", parser.quote} else None
-    found, text, state, quoted = [], b"", "begin", False
+    found, text, state, quoted = [], b"", "start", False
     while line:
         byte, line, rest = line[:1], line[1:], line
         if state == "quoted":
@@ -83,11 +83,11 @@ def cut(parser: Csv, line: bytes) -> list[tuple[bytes, bool]] | None:  # noqa: C
                 state = "closed"
             else:
                 text += byte
-        elif state == "begin" and byte == quote:
+        elif state == "start" and byte == quote:
             state, quoted = "quoted", True
         elif rest.startswith(parser.delimiter):
             found.append((text, quoted))
-            line, text, state, quoted = rest[len(parser.delimiter) :], b"", "begin", False
+            line, text, state, quoted = rest[len(parser.delimiter) :], b"", "start", False
         elif state == "closed":
             if byte != b" ":
                 return None
@@ -107,7 +107,7 @@ def has_quote_behind_lines(found: list[tuple[bytes, bool]], quote: bytes) -> boo
     )
 
 
-def expected(parser: Csv, line: bytes) -> object:
+def expected(parser: CsvParser, line: bytes) -> object:
     line = line.removesuffix(b"\r")
     if not line and len(parser.fields) > 1:
         return "skipped"
@@ -166,10 +166,10 @@ def test_like_arrow(rows):
         column_types=schema, strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""]
     )
     arrow = pa.csv.read_csv(io.BytesIO(data), convert_options=options)
-    parser = Csv(parse({"a": "int64", "b": "string"}))
+    parser = CsvParser(parse({"a": "int64", "b": "string"}))
     records = framed(ROWS, data)
     parser = parser.header(records.of(0))
-    rest = Records(records.buffer, records.begin[1:], records.end[1:])
+    rest = Records(records.buffer, records.start[1:], records.end[1:])
     assert parser.parse(rest).fields.equals(arrow.combine_chunks())
 
 
@@ -229,7 +229,7 @@ class TestHeader:
 
     def test_quotes(self):
         """A name in quotes may have delimiters and quotes in it."""
-        parser = Csv(parse({'x,"y"': "int8"})).header(b'a,"x,""y"""')
+        parser = CsvParser(parse({'x,"y"': "int8"})).header(b'a,"x,""y"""')
         assert told(parser, [b"1,2"]) == [(2,)]
 
     @pytest.mark.parametrize(

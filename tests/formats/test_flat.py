@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.formats.test_json import RECORDS, SCALARS, fate, parse, records
 from windrow.formats import fields as types
-from windrow.formats.flat import Flat
+from windrow.formats.flat import FlatJsonReader
 from windrow.formats.json import Json
 
 TYPES = {
@@ -53,7 +53,7 @@ def judged(those):
     return judge.parse(records(those))
 
 
-class Nothing(Flat):
+class Nothing(FlatJsonReader):
     """It finds no record plain."""
 
     def read(self, records, chosen):  # noqa: D102
@@ -87,7 +87,7 @@ def test_plain(member, plain):
     others.
     """
     those = [b"{%s}" % member.encode(), b'{"other":1, %s ,"more":2}' % member.encode()]
-    _, read = Flat.of(FIELDS).read(records(those), np.arange(2))
+    _, read = FlatJsonReader.of(FIELDS).read(records(those), np.arange(2))
     assert read.tolist() == ([0, 1] if plain else [])
 
 
@@ -105,7 +105,7 @@ def test_many_members():
     fields = types.parse({f"f{number}": "int64" for number in range(count)})
     forth = [f'"f{number}":{number}' for number in range(count)]
     those = [b"{%s}" % ",".join(one).encode() for one in (forth, forth[::-1], forth[50:], forth[::2])]
-    _, read = Flat.of(fields).read(records(those), np.arange(4))
+    _, read = FlatJsonReader.of(fields).read(records(those), np.arange(4))
     rows = parse(those, fields).fields.to_pylist()
     assert read.tolist() == [0, 1, 2, 3]
     names = [f"f{number}" for number in range(count)]

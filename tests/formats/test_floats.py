@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.formats.test_conversion import nearest
 from tests.formats.test_csv import records_of
-from windrow.formats.csv import Csv
+from windrow.formats.csv import CsvParser
 from windrow.formats.fields import parse
 from windrow.formats.json import Json
 
@@ -48,7 +48,7 @@ def everywhere(texts, type_):
     flat = [f'{{"value":{text}}}' for text in texts]
     made = []
     for parser, lines in (
-        (Csv(field), texts), (Json(field), flat), (Json(field), escaped), (Json(nested), inner),
+        (CsvParser(field), texts), (Json(field), flat), (Json(field), escaped), (Json(nested), inner),
     ):  # fmt: skip
         parsed = parser.parse(records_of([line.encode() for line in lines]))
         values = [None] * len(texts)

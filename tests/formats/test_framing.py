@@ -29,10 +29,10 @@ def framed(framing: DelimitedFraming, parts: list[bytes]) -> Spans:
         known = (spans.decided_after + base).tolist()
         assert all(before < one for one in known) or number == len(parts)
         found += [
-            (held[begin:end], what, at)
-            for begin, end, what, at in zip(spans.begin, spans.end, spans.kind.tolist(), known, strict=True)
+            (held[start:end], what, at)
+            for start, end, what, at in zip(spans.start, spans.end, spans.kind.tolist(), known, strict=True)
         ]
-        assert [*spans.begin[1:], spans.rest] == spans.end.tolist() or not spans.end.size
+        assert [*spans.start[1:], spans.rest] == spans.end.tolist() or not spans.end.size
         held, state, base = held[spans.rest :], spans.state, base + spans.rest
         seen = len(held)
         assert seen <= framing.max_record_bytes + len(framing.delimiter)
@@ -107,5 +107,5 @@ class TestTooLong:
 )
 def test_content(record, content):
     """The content of a record is without its delimiter, and without a carriage return before it."""
-    begin, end = TestTooLong.framing.content(buffer(b"xx" + record), np.array([2]), np.array([2 + len(record)]))
-    assert (b"xx" + record)[begin[0] : end[0]] == content
+    start, end = TestTooLong.framing.content(buffer(b"xx" + record), np.array([2]), np.array([2 + len(record)]))
+    assert (b"xx" + record)[start[0] : end[0]] == content

@@ -33,8 +33,8 @@ def framed(framing: FixedFraming | LengthFraming, parts: list[bytes], state: int
         spans = framing.frame(buffer(held), len(held) - len(part), state, number == len(parts))
         known = (spans.decided_after + base).tolist()
         assert all(before < one for one in known) or number == len(parts)
-        bounds = zip(spans.begin, spans.end, spans.kind.tolist(), known, strict=True)
-        found += [(held[begin:end], what, at) for begin, end, what, at in bounds]
+        bounds = zip(spans.start, spans.end, spans.kind.tolist(), known, strict=True)
+        found += [(held[start:end], what, at) for start, end, what, at in bounds]
         held, state, base = held[spans.rest :], spans.state, base + spans.rest
     assert held == b""
     return found
@@ -83,10 +83,10 @@ def written(framing: LengthFraming, bodies: list[bytes]) -> bytes:
 def cut(framing: LengthFraming, data: bytes) -> tuple[list[bytes], set[int]]:
     """Return the content of the records of a source, and where what is cut off begins."""
     spans = framing.frame(buffer(data), 0, 0, last=True)
-    begin, end = framing.content(buffer(data), spans.begin, spans.end)
+    start, end = framing.content(buffer(data), spans.start, spans.end)
     whole = spans.kind == RECORD
-    bounds = zip(begin[whole].tolist(), end[whole].tolist(), strict=True)
-    return [data[one:other] for one, other in bounds], set(spans.begin[~whole].tolist())
+    bounds = zip(start[whole].tolist(), end[whole].tolist(), strict=True)
+    return [data[one:other] for one, other in bounds], set(spans.start[~whole].tolist())
 
 
 def oracle(framing: LengthFraming, data: bytes) -> tuple[list[bytes], set[int]]:

@@ -113,8 +113,8 @@ def records(those, between=b"\n"):
     """Put records one behind the other."""
     ends = np.cumsum([len(one) + len(between) for one in those], dtype=np.int64)
     lengths = np.array([len(one) for one in those], np.int64)
-    begin = ends - lengths - len(between)
-    return Records(np.frombuffer(between.join([*those, b""]), np.uint8), begin, begin + lengths)
+    start = ends - lengths - len(between)
+    return Records(np.frombuffer(between.join([*those, b""]), np.uint8), start, start + lengths)
 
 
 def parse(those, fields=FIELDS, between=b"\n"):

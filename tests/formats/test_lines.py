@@ -10,15 +10,15 @@ from tests.formats.test_csv import framed, told
 from windrow.errors import SettingsError
 from windrow.formats.fields import parse
 from windrow.formats.grammar import delimited
-from windrow.formats.lines import Lines, build
+from windrow.formats.lines import LineParser, build
 from windrow.formats.part import FormatPart
 
-ACCESS = Lines(
+ACCESS = LineParser(
     parse({"host": "string", "time": "timestamp[us] %d/%b/%Y:%H:%M:%S %z", "status": "int16", "bytes": "int64"}),
     r'(?P<host>\S+) \S+ \S+ \[(?P<time>[^\]]+)\] "[^"]*" (?P<status>\S+) (?P<bytes>\S+)',
     nulls=("-",),
 )
-PAIR = Lines(parse({"name": "string", "number": "int32"}), r"(?P<name>[a-zä]+)=(?P<number>[^;]*)(?:;.*)?")
+PAIR = LineParser(parse({"name": "string", "number": "int32"}), r"(?P<name>[a-zä]+)=(?P<number>[^;]*)(?:;.*)?")
 
 
 def test_access_log():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from windrow.errors import SettingsError
 from windrow.formats.fields import Field
-from windrow.formats.native import Native
+from windrow.formats.native import NativeParser
 from windrow.formats.records import Records
 
 FIELDS = [
@@ -45,8 +45,8 @@ def packed(rows, order):
 
 def records(those, gap=0):
     lengths = np.array([len(one) for one in those], np.int64)
-    begin = np.cumsum(lengths + gap) - lengths
-    return Records(np.frombuffer(b"".join(b"\xee" * gap + one for one in those), np.uint8), begin, begin + lengths)
+    start = np.cumsum(lengths + gap) - lengths
+    return Records(np.frombuffer(b"".join(b"\xee" * gap + one for one in those), np.uint8), start, start + lengths)
 
 
 def expected(row):
@@ -75,7 +75,7 @@ def values(parsed):
 @given(ROWS, st.sampled_from(["little", "big"]), st.integers(0, 2))
 def test_packed(rows, order, gap):
     """What a program packs field by field comes out again, in either order of bytes and wherever records stand."""
-    parsed = Native(FIELDS, order).parse(records(packed(rows, order), gap))
+    parsed = NativeParser(FIELDS, order).parse(records(packed(rows, order), gap))
     fates = [expected(row) for row in rows]
     assert values(parsed) == [fate for fate in fates if isinstance(fate, list)]
     assert parsed.record.tolist() == [number for number, fate in enumerate(fates) if isinstance(fate, list)]
@@ -87,7 +87,7 @@ def test_cut_short():
     """A record that is cut short is bad, those before it are not."""
     row = (1, 2, 3, 1, 0.5, 0.5, b"mac", b"name", 4)
     whole = packed([row], "little")[0]
-    parsed = Native(FIELDS).parse(records([whole, whole, whole[:-1]]))
+    parsed = NativeParser(FIELDS).parse(records([whole, whole, whole[:-1]]))
     assert parsed.record.tolist() == [0, 1]
     assert parsed.rejects.to_pylist() == [
         {"record": 2, "reason": "format_syntax", "column": None, "detail": "37 bytes instead of 38"}
@@ -98,7 +98,7 @@ def test_details():
     """A bad value is told as it is."""
     fields = [Field("ok", pa.bool_()), Field("name", pa.string(), width=2), Field("day", pa.date32())]
     those = [b"\x02ab\0\0\0\0", b"\x01a\xff\0\0\0\0", b"\x01\xc3\xa9\xff\xff\xff\x7f", b"\x03\xff\xff\0\0\0\0"]
-    parsed = Native(fields).parse(records(those))
+    parsed = NativeParser(fields).parse(records(those))
     assert parsed.rejects["detail"].to_pylist() == [
         "2 is no bool, which is 0 or 1",
         "'a\\xff' is not UTF-8",
@@ -114,13 +114,13 @@ def test_years(unit):
     bounds = [-62_135_596_800 * a_second, 253_402_300_800 * a_second - 1]
     moments = [moment for bound in bounds for moment in (bound - 1, bound, bound + 1) if abs(moment) < 2**63]
     those = [struct.pack("<q", moment) for moment in moments]
-    parsed = Native([Field("t", pa.timestamp(unit, "UTC"))]).parse(records(those))
+    parsed = NativeParser([Field("t", pa.timestamp(unit, "UTC"))]).parse(records(those))
     assert parsed.fields["t"].cast(pa.int64()).to_pylist() == [one for one in moments if bounds[0] <= one <= bounds[1]]
 
 
 def test_none():
     """No records have no rows, and the columns of the fields."""
-    parsed = Native(FIELDS).parse(records([]))
+    parsed = NativeParser(FIELDS).parse(records([]))
     assert parsed.fields.num_rows == parsed.rejects.num_rows == 0
     assert parsed.fields.schema.names == [field.name for field in FIELDS]
 
@@ -133,4 +133,4 @@ def test_none():
 def test_refused(fields):
     """Fields without a width are refused before any record is read."""
     with pytest.raises(SettingsError):
-        Native(fields)
+        NativeParser(fields)

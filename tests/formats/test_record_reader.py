@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from windrow.errors import FormatPluginError, SettingsError
-from windrow.formats import Automaton, Field, Format, FormatPart, Parsed, Records, per_record
+from windrow.formats import Automaton, Field, Format, FormatPart, ParseResult, Records, per_record
 from windrow.formats.format import format_of
 from windrow.testing import check_format
 from windrow.testing.formats import RawLedger, chunks
@@ -58,9 +58,9 @@ def by_function(end: Callable[[bytes, int], Any], resume_at: bytes = b"") -> Cal
     )
 
 
-def sized(data: bytes, begin: int) -> int | None:
+def sized(data: bytes, start: int) -> int | None:
     """End a record after as many bytes as its first byte says."""
-    end = begin + 1 + data[begin] % 16
+    end = start + 1 + data[start] % 16
     return end if end <= len(data) else None
 
 
@@ -70,8 +70,8 @@ def fails(_data: bytes, _begin: int) -> int:
 
 counted = by_function(sized)
 resuming = by_function(sized, b"\n")
-stands_still = by_function(lambda _data, begin: begin)
-goes_back = by_function(lambda _data, begin: begin - 5)
+stands_still = by_function(lambda _data, start: start)
+goes_back = by_function(lambda _data, start: start - 5)
 goes_beyond = by_function(lambda data, _begin: len(data) + 1)
 says_nothing_sane = by_function(lambda _data, _begin: "7")
 raises = by_function(fails)
@@ -103,10 +103,10 @@ class Odd:
     def __init__(self, numbers: Callable[[int], list[int]]) -> None:
         self.numbers = numbers
 
-    def parse(self, records: Records) -> Parsed:
+    def parse(self, records: Records) -> ParseResult:
         """Return rows."""
         numbers = self.numbers(records.count)
-        return Parsed(pa.table({"b": ["x"] * len(numbers)}, self.schema), np.array(numbers, np.int64), NO_REJECTS)
+        return ParseResult(pa.table({"b": ["x"] * len(numbers)}, self.schema), np.array(numbers, np.int64), NO_REJECTS)
 
 
 NO_REJECTS = pa.schema(

@@ -87,8 +87,8 @@ class Guard:
         """Return the module's source without the guard: `left` stands there, as far to the right."""
         lines = self.file.read_text(encoding="utf-8").splitlines()
         first, *others = self._guarding(lines)
-        begin = lines[first][: -len(lines[first].lstrip())]
-        lines[first] = "\n".join(begin + line for line in self.left.splitlines())
+        start = lines[first][: -len(lines[first].lstrip())]
+        lines[first] = "\n".join(start + line for line in self.left.splitlines())
         for other in others:
             lines[other] = ""
         return "\n".join(lines)

@@ -15,7 +15,7 @@ from tests.engine.factory import EngineFactory
 from tests.engine.processes import ROOT
 from tests.faults.mishaps import forget_tables
 from tests.messages import message, table
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import to_plain_types
 from windrow.errors import ExpressionError, InputFileError
 from windrow.ingest import sample
 from windrow.ingest.ingest import Ingested, ingest
@@ -40,7 +40,7 @@ def into(engine: EngineFactory, depot: str, tmp_path: Path) -> Ingest:
 
 
 def rows(depot: str) -> list[dict[str, Any]]:
-    return plain(DeltaTable(depot).to_pyarrow_table()).sort_by("event_time").to_pylist()
+    return to_plain_types(DeltaTable(depot).to_pyarrow_table()).sort_by("event_time").to_pylist()
 
 
 def written(path: Path, *messages: dict[str, Any]) -> Path:
@@ -274,6 +274,6 @@ class TestSample:
             [done] = ingest(opened, [str(file)], sample.COLUMNS)
             assert done.messages == 51_004
             order = [(name, "ascending") for name in ("received_at", "type", "event_time")]
-            taken.append(plain(DeltaTable(depot).to_pyarrow_table()).sort_by(order))
+            taken.append(to_plain_types(DeltaTable(depot).to_pyarrow_table()).sort_by(order))
         assert taken[0].equals(taken[1])
         assert taken[0].drop_columns(["sequence"]).column("event_time").null_count == 0

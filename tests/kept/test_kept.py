@@ -40,7 +40,7 @@ def go_on(directory: Path, factory: EngineFactory) -> None:
     world.depot, world.ledger = str(directory / "depot"), str(directory / "ledger")
     before = world.rows("closed", "rejected")
     assert verify(world.depot, world.ledger).ok
-    world.publish(*log(versions=2, seed=9, begin=NOW + 16 * SECOND))
+    world.publish(*log(versions=2, seed=9, start=NOW + 16 * SECOND))
     assert world.runner(factory).once().total("messages") == 60
     report = verify(world.depot, world.ledger)
     assert report.ok, report

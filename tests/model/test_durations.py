@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.errors import SettingsError
-from windrow.model.durations import MAX_DURATION, enough, microseconds, span, text
+from windrow.model.durations import MAX_DURATION, approximate_text, ceil_text, format_duration, microseconds
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_says_which(written: object) -> None:
 @given(st.integers(0, MAX_DURATION))
 def test_text_is_read_back(duration: int) -> None:
     """What is written for people reads as the same number of microseconds."""
-    assert microseconds(text(duration)) == duration
+    assert microseconds(format_duration(duration)) == duration
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_text_is_read_back(duration: int) -> None:
 )
 def test_span(microseconds: int, text: str) -> None:
     """A length of time is exact below two minutes, and to the second above."""
-    assert span(microseconds) == text
+    assert approximate_text(microseconds) == text
 
 
 @pytest.mark.parametrize(
@@ -83,4 +83,4 @@ def test_span(microseconds: int, text: str) -> None:
 )
 def test_enough(microseconds: int, setting: str) -> None:
     """What would have kept a message is never shorter than it needs, and less than a unit longer."""
-    assert enough(microseconds) == setting
+    assert ceil_text(microseconds) == setting

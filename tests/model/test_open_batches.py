@@ -16,7 +16,7 @@ from windrow.errors import InternalError
 from windrow.model.clock import UNKNOWN
 from windrow.model.floors import Floors
 from windrow.model.messages import times
-from windrow.model.open_batches import SCHEMA, OpenBatches, summarise
+from windrow.model.open_batches import SCHEMA, OpenBatchTotals, summarise
 
 SOURCES = ("", "a", "b/c")
 BASE = 1_790_000_000_000_000  # too many microseconds for a float
@@ -55,7 +55,7 @@ STEPS = st.builds(
 )
 
 
-def totals(batches: Iterable[Batch]) -> OpenBatches:
+def totals(batches: Iterable[Batch]) -> OpenBatchTotals:
     """Return the totals of batches."""
     rows = list(batches)
     columns = {
@@ -64,7 +64,7 @@ def totals(batches: Iterable[Batch]) -> OpenBatches:
         "bytes": pa.array([one.bytes for one in rows], pa.int64()),
         "window_end": times(np.array([one.end for one in rows], np.int64)),
     }
-    return OpenBatches.of(summarise(pa.table(columns)))
+    return OpenBatchTotals.of(summarise(pa.table(columns)))
 
 
 def floors(passed: dict[str, int]) -> Floors:
@@ -72,7 +72,7 @@ def floors(passed: dict[str, int]) -> Floors:
     return Floors(pa.array(passed.keys(), pa.string()), np.array(list(passed.values()), np.int64))
 
 
-def rows_of(opened: OpenBatches) -> dict[str, tuple[int, ...]]:
+def rows_of(opened: OpenBatchTotals) -> dict[str, tuple[int, ...]]:
     """Return totals by source."""
     values = (*opened.counts, opened.next_window_end)
     return dict(zip(opened.source.to_pylist(), zip(*(one.tolist() for one in values), strict=True), strict=True))
@@ -92,8 +92,8 @@ class Account:
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
-        self.totals = OpenBatches.none()
-        self.changed = OpenBatches.none()
+        self.totals = OpenBatchTotals.none()
+        self.changed = OpenBatchTotals.none()
         self.whole: set[str] = set()  # the sources of which all was read
 
     def take(self, step: Step) -> Account:
@@ -189,7 +189,7 @@ def test_columns_come_back(steps: list[Step]) -> None:
     columns: dict[str, Any] = {"source": account.totals.source, **account.totals.columns()}
     rows = pa.table(columns)
     assert rows.schema == SCHEMA
-    assert rows_of(OpenBatches.of(rows)) == rows_of(account.totals)
+    assert rows_of(OpenBatchTotals.of(rows)) == rows_of(account.totals)
     open_, end = rows["open_batches"].to_pylist(), rows["next_window_end"].to_pylist()
     assert [one is None for one in end] == [count == 0 for count in open_]
 
@@ -197,11 +197,11 @@ def test_columns_come_back(steps: list[Step]) -> None:
 def test_rows_without_totals() -> None:
     """Rows that say nothing of what is open, as those of a depot of a topology, count nothing."""
     rows = pa.table({"source": ["a"]} | {field.name: pa.nulls(1, field.type) for field in list(SCHEMA)[1:]})
-    assert rows_of(OpenBatches.of(rows)) == {"a": (0, 0, 0, UNKNOWN)}
+    assert rows_of(OpenBatchTotals.of(rows)) == {"a": (0, 0, 0, UNKNOWN)}
 
 
 def test_more_read_than_there_is() -> None:
     """Totals that count fewer batches than a microbatch read are no account of them, and stop it."""
     one = Batch("a", 1, 1, BASE)
     with pytest.raises(InternalError, match="no more open batches than there are"):
-        totals([one]).after(totals([one, one]), OpenBatches.none(), Floors.empty())
+        totals([one]).after(totals([one, one]), OpenBatchTotals.none(), Floors.empty())

@@ -105,8 +105,8 @@ def test_retention() -> None:
 @pytest.mark.parametrize(
     ("view", "state", "columns"),
     [
-        ("open_batches", "open", tables.BATCH),
-        ("closed_batches", "closed", tables.BATCH),
+        ("open_batches", "open", tables.BATCH_COLUMNS),
+        ("closed_batches", "closed", tables.BATCH_COLUMNS),
         ("closed_messages", "closed", ["id", "source", "key", "part", "window_start", "window_end", "*"]),
         ("rejected_messages", "rejected", tables.REJECTED),
         ("microbatches", "microbatch", ["messages" if name == "messages_read" else name for name, _ in tables.HISTORY]),
@@ -137,7 +137,7 @@ def test_views_over_raw(view: str, beside: list[str]) -> None:
     assert raw == plain + beside
     names = tables.ledger_schema(raw=True).names
     assert {*beside} <= {*names}
-    assert (tables.is_over_raw(names), tables.is_over_raw(tables.ledger_schema().names)) == (True, False)
+    assert (tables.reads_raw_depot(names), tables.reads_raw_depot(tables.ledger_schema().names)) == (True, False)
 
 
 def test_names_of_views() -> None:

@@ -33,7 +33,7 @@ class Mutant:
 class _Function:
     """A function of a source: the line of its `def`, and its lines."""
 
-    begin: int
+    start: int
     lines: list[str]
 
 
@@ -58,7 +58,7 @@ def _mutant(
     same = next((at for at, (left, right) in enumerate(ends) if left != right), 0)
     was, becomes = (_joined(lines[first : len(lines) - same]) for lines in (before, after))
     fate = (SURVIVED | KILLED | UNFINISHED).get(code, "timeout")
-    return Mutant(module, original[function].begin + first, function, was, becomes, fate)
+    return Mutant(module, original[function].start + first, function, was, becomes, fate)
 
 
 def _joined(lines: list[str]) -> str:

@@ -7,9 +7,9 @@ import pytest
 from tests.clocks import ManualClock
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
-from tests.probes import nowhere, open_tables, runner_on, with_probe
-from windrow.operate import Observer, Run, observed
-from windrow.testing.points import At
+from tests.probes import no_op, open_tables, runner_on, with_probe
+from windrow.operate import Observer, RunInfo, observed
+from windrow.testing.points import Probe
 
 
 class Ticking(ManualClock):
@@ -28,10 +28,10 @@ def world(tmp_path: Path) -> World:
 
 
 def watch(
-    world: World, factory: EngineFactory, observers: Iterable[Observer], at: At = nowhere, **settings: Any
+    world: World, factory: EngineFactory, observers: Iterable[Observer], at: Probe = no_op, **settings: Any
 ) -> None:
     """Run what is new with observers, on an engine with a probe."""
     chosen = world.settings(factory, **({"idle_timeout": "never"} | settings))
-    with observed(Run(factory.name, chosen, world.clock), observers) as told:
+    with observed(RunInfo(factory.name, chosen, world.clock), observers) as told:
         tables = with_probe(at)(open_tables(chosen, factory.session))
         runner_on(tables, world.clock, report=told.committed, retrying=told.retrying).once()

@@ -11,9 +11,9 @@ from rich.console import Console
 
 from tests.messages import log
 from tests.operate.conftest import watch
-from windrow.operate import Lines
+from windrow.operate import LogObserver
 from windrow.operate.log import logging_to
-from windrow.operate.metrics import Metrics
+from windrow.operate.metrics import PrometheusMetrics
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_line_of_a_microbatch(page, world, embedded):
     world.publish(*log(versions=1))
     out = Console(file=StringIO(), width=80)
     with logging_to(out):
-        watch(world, embedded, [Lines()])
+        watch(world, embedded, [LogObserver()])
     lines = [json.loads(line) for line in out.file.getvalue().splitlines()]
     [real] = [line for line in lines if line["event"] == "microbatch"]
     assert list(json.loads(example)) == list(real)
@@ -36,6 +36,8 @@ def test_line_of_a_microbatch(page, world, embedded):
 
 def test_metrics(page):
     """The table has every metric, and no other."""
-    registered = set(re.findall(r"^# TYPE (windrow_\w+)", generate_latest(Metrics().registry).decode(), re.MULTILINE))
+    registered = set(
+        re.findall(r"^# TYPE (windrow_\w+)", generate_latest(PrometheusMetrics().registry).decode(), re.MULTILINE)
+    )
     table = "".join(line for line in page.splitlines() if line.startswith("| `windrow_"))
     assert set(re.findall(r"`(windrow_\w+)`", table)) == registered

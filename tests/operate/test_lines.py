@@ -4,10 +4,10 @@ import pytest
 
 from tests.messages import log
 from tests.operate.conftest import watch
-from tests.probes import failing
+from tests.probes import fail_times
 from windrow.errors import RetriesExhaustedError, TableUnwritableError
-from windrow.model.results import Maintained
-from windrow.operate import Lines, Run, observed
+from windrow.model.results import MaintenanceResult
+from windrow.operate import LogObserver, RunInfo, observed
 from windrow.testing.points import Point
 
 
@@ -22,7 +22,7 @@ class TestLines:
     def test_one_line_a_microbatch(self, world, embedded, said):
         """Each microbatch has one line with its history row, the reasons, the open batches and the phases."""
         world.publish(*log(versions=4))
-        watch(world, embedded, [Lines()], max_messages=60)
+        watch(world, embedded, [LogObserver()], max_messages=60)
         lines, rows = said("microbatch"), world.history()
         assert [line.number for line in lines] == [1, 2]
         for line, row in zip(lines, rows, strict=True):
@@ -53,7 +53,7 @@ class TestLines:
     def test_retry(self, world, embedded, said):
         """A failed attempt is a warning with its number and reason, in one line."""
         world.publish(*log(versions=1))
-        watch(world, embedded, [Lines()], failing(Point.BEFORE_COMMIT, times=2))
+        watch(world, embedded, [LogObserver()], fail_times(Point.BEFORE_COMMIT, times=2))
         told = [(line.levelname, line.attempt, line.code, line.error) for line in said("retry")]
         assert told == [("WARNING", number, "OSError", "the disk failed before_commit") for number in (1, 2)]
         assert [line.attempt for line in said("microbatch")] == [3]
@@ -62,7 +62,7 @@ class TestLines:
         """A run that ends with an error logs the error's code and the totals so far."""
         world.publish(*log(versions=1))
         with pytest.raises(RetriesExhaustedError):
-            watch(world, embedded, [Lines()], failing(Point.BEFORE_COMMIT, times=1), max_retries=0)
+            watch(world, embedded, [LogObserver()], fail_times(Point.BEFORE_COMMIT, times=1), max_retries=0)
         [line] = said("run failed")
         assert (line.levelname, line.code, line.microbatches) == ("ERROR", "WINDROW-RETRIES-EXHAUSTED", 0)
         assert said("run ended") == []
@@ -70,9 +70,9 @@ class TestLines:
     def test_rules_changed(self, world, embedded, said):
         """A change of the rules has a separate line, besides the microbatch that records it."""
         world.publish(*log(versions=1))
-        watch(world, embedded, [Lines()])
+        watch(world, embedded, [LogObserver()])
         assert said("rules changed") == []
-        watch(world, embedded, [Lines()], rules={"window": "1m30s"})
+        watch(world, embedded, [LogObserver()], rules={"window": "1m30s"})
         [line] = said("rules changed")
         assert (line.number, line.window, line.max_delay) == (2, "1m30s", "5s")
         assert [line.kind for line in said("microbatch")] == ["data", "rules"]
@@ -82,18 +82,18 @@ class TestLines:
         world.publish(*log(versions=1))
         newest = max(row["received_at"] for row in world.arrived().to_pylist() if row["key"] not in (None, "ahead"))
         world.clock.set(int(newest.timestamp() * 1_000_000) + 60_000_000)
-        watch(world, embedded, [Lines()], idle_timeout="0s")
+        watch(world, embedded, [LogObserver()], idle_timeout="0s")
         lags = [line.lag_ms for line in said("microbatch")]
         assert 60_000 < lags[0] < 60_100
         assert [line.kind for line in said("microbatch")] == ["data"]
         world.clock.advance(60_000_000)
-        watch(world, embedded, [Lines()], idle_timeout="0s")
+        watch(world, embedded, [LogObserver()], idle_timeout="0s")
         assert [(line.kind, line.lag_ms) for line in said("microbatch")][1:] == [("tick", None)]
 
     def test_maintenance(self, world, embedded, said):
         """Maintenance of a table is one line with results and duration; a failure is a warning with its code."""
-        with observed(Run("embedded", world.settings(embedded), world.clock), [Lines()]) as told:
-            told.maintained(Maintained("ledger", world.ledger, files_removed=9, files_added=3), 12.5)
+        with observed(RunInfo("embedded", world.settings(embedded), world.clock), [LogObserver()]) as told:
+            told.maintained(MaintenanceResult("ledger", world.ledger, files_removed=9, files_added=3), 12.5)
             told.maintenance_failed("depot", TableUnwritableError("the disk is full\nso it is", "Make room."))
         [line] = said("maintenance")
         assert (line.table, line.location, line.skip_reason) == ("ledger", world.ledger, None)

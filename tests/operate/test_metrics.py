@@ -8,10 +8,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.messages import log
 from tests.operate.conftest import watch
-from tests.probes import failing
+from tests.probes import fail_times
 from windrow.errors import MissingExtraError, RetriesExhaustedError, SettingsError
-from windrow.operate import Observer, Run, chosen, observed
-from windrow.operate.metrics import Endpoint, Metrics, Textfile
+from windrow.operate import Observer, RunInfo, configured_observers, observed
+from windrow.operate.metrics import MetricsServer, PrometheusMetrics, Textfile
 from windrow.settings.settings import MetricsPart, Settings
 from windrow.testing.points import Point
 
@@ -30,8 +30,8 @@ class TestMetrics:
     def test_counted(self, world, embedded):
         """Counters are sums of the history, gauges are of the last microbatch, and each phase is timed."""
         world.publish(*log(versions=4))
-        metrics = Metrics()
-        watch(world, embedded, [metrics], failing(Point.BEFORE_COMMIT, times=1), max_messages=60)
+        metrics = PrometheusMetrics()
+        watch(world, embedded, [metrics], fail_times(Point.BEFORE_COMMIT, times=1), max_messages=60)
         rows, refused = world.history(), [row["reason"] for row in world.rows("rejected")]
 
         def value(name, **labels):
@@ -61,8 +61,8 @@ class TestMetrics:
 
     def test_maintenance_that_fails(self, world, embedded):
         """A maintenance that failed is counted by its table."""
-        metrics = Metrics()
-        with observed(Run("embedded", world.settings(embedded), world.clock), [metrics]) as told:
+        metrics = PrometheusMetrics()
+        with observed(RunInfo("embedded", world.settings(embedded), world.clock), [metrics]) as told:
             told.maintenance_failed("depot", OSError("no space left"))
         counted = {
             table: metrics.registry.get_sample_value(
@@ -76,7 +76,7 @@ class TestMetrics:
 class TestEndpoint:
     def test_served_while_it_runs(self, world, embedded):
         """The metrics are on the loopback port between two commits, and no longer when the run is over."""
-        endpoint = Endpoint(0)
+        endpoint = MetricsServer(0)
         url = f"http://127.0.0.1:{endpoint.port}/metrics"
         seen = []
 
@@ -96,7 +96,7 @@ class TestEndpoint:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             with pytest.raises(SettingsError, match=rf"metrics.prometheus_port = {port} .*in use"):
-                chosen(MetricsPart(prometheus_port=port))
+                configured_observers(MetricsPart(prometheus_port=port))
 
 
 class TestTextfile:
@@ -134,7 +134,7 @@ class TestTextfile:
         file = tmp_path / "windrow.prom"
         world.publish(*log(versions=1))
         with pytest.raises(RetriesExhaustedError):
-            watch(world, embedded, [Textfile(str(file))], failing(Point.BEFORE_COMMIT, times=1), max_retries=0)
+            watch(world, embedded, [Textfile(str(file))], fail_times(Point.BEFORE_COMMIT, times=1), max_retries=0)
         assert samples(file.read_text())[("windrow_run_success",)] == 0
 
     @pytest.mark.parametrize("name", ["windrow.txt", "absent/windrow.prom", "spoilt.prom"])
@@ -142,13 +142,13 @@ class TestTextfile:
         """A file that would not be collected, cannot be written or is not a metrics file is refused at once."""
         (tmp_path / "spoilt.prom").write_text("windrow_messages_total{ 7")
         with pytest.raises(SettingsError, match=r"metrics\.textfile"):
-            chosen(MetricsPart(textfile=str(tmp_path / name)))
+            configured_observers(MetricsPart(textfile=str(tmp_path / name)))
 
 
 class TestChosen:
     def test_nothing_but_the_log(self):
         """By default a run is watched by its log alone, and no optional package is needed."""
-        assert [type(observer).__name__ for observer in chosen(Settings().metrics)] == ["Lines"]
+        assert [type(observer).__name__ for observer in configured_observers(Settings().metrics)] == ["LogObserver"]
 
     @pytest.mark.parametrize(
         ("package", "part", "extra"),
@@ -164,4 +164,4 @@ class TestChosen:
             monkeypatch.delitem(sys.modules, module, raising=False)
         monkeypatch.setitem(sys.modules, package, None)
         with pytest.raises(MissingExtraError, match=extra):
-            chosen(MetricsPart(**part))
+            configured_observers(MetricsPart(**part))

@@ -8,18 +8,18 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from tests.messages import log
 from tests.operate.conftest import watch
-from tests.probes import failing
-from windrow.columnar.arrow import plain
+from tests.probes import fail_times
+from windrow.columnar.arrow import to_plain_types
 from windrow.errors import TableMissingError
 from windrow.model import tables
-from windrow.model.results import committed_in
-from windrow.operate import Lines, Observer, Run, observed
-from windrow.operate.metrics import Metrics
-from windrow.operate.spans import Spans
+from windrow.model.results import read_committed
+from windrow.operate import LogObserver, Observer, RunInfo, observed
+from windrow.operate.metrics import PrometheusMetrics
+from windrow.operate.spans import TraceSpans
 from windrow.testing.points import Point
 
 
-class Noting(Observer):
+class RecordingObserver(Observer):
     """Records the calls."""
 
     def __init__(self):
@@ -56,14 +56,14 @@ class TestObserved:
     def test_in_order(self, world, embedded):
         """Observers are called at the start, for each failed attempt and each commit in order, and at the end."""
         world.publish(*log(versions=2))
-        noting = Noting()
-        watch(world, embedded, [noting], failing(Point.BEFORE_COMMIT, times=1), max_messages=30)
+        noting = RecordingObserver()
+        watch(world, embedded, [noting], fail_times(Point.BEFORE_COMMIT, times=1), max_messages=30)
         assert noting.told == ["embedded", ("the disk failed before_commit", 1), 1, 2, None]
 
     def test_error(self, world, embedded):
         """A run without a depot calls `started` and `ended`, and raises its error."""
         world.depot = "absent"
-        noting = Noting()
+        noting = RecordingObserver()
         with pytest.raises(TableMissingError):
             watch(world, embedded, [noting])
         assert noting.told == ["embedded", TableMissingError]
@@ -71,7 +71,7 @@ class TestObserved:
     def test_one_that_raises(self, world, embedded, caplog):
         """An observer that always raises changes neither the result nor the calls of the next one; the log names it."""
         world.publish(*log(versions=2))
-        noting = Noting()
+        noting = RecordingObserver()
         watch(world, embedded, [Broken(), noting], max_messages=30)
         assert noting.told == ["embedded", 1, 2, None]
         assert world.canonical() == world.expected()
@@ -89,13 +89,13 @@ class TestElsewhere:
         caplog.set_level(logging.INFO, "windrow")
         world.publish(*log(versions=2))
         watch(world, embedded, [])
-        history = plain(DeltaTable(world.ledger).to_pyarrow_table(filters=[("state", "=", "microbatch")]))
-        [committed] = committed_in(history.select([name for name, _ in tables.HISTORY]))
+        history = to_plain_types(DeltaTable(world.ledger).to_pyarrow_table(filters=[("state", "=", "microbatch")]))
+        [committed] = read_committed(history.select([name for name, _ in tables.HISTORY]))
         assert (committed.reasons, committed.open_batches, committed.lag_ms, committed.commit_ms) == (None,) * 4
-        exporter, provider, metrics = InMemorySpanExporter(), TracerProvider(), Metrics()
+        exporter, provider, metrics = InMemorySpanExporter(), TracerProvider(), PrometheusMetrics()
         provider.add_span_processor(SimpleSpanProcessor(exporter))
-        run = Run("spark", world.settings(embedded), world.clock)
-        with observed(run, [Lines(), metrics, Spans(provider)]) as told:
+        run = RunInfo("spark", world.settings(embedded), world.clock)
+        with observed(run, [LogObserver(), metrics, TraceSpans(provider)]) as told:
             told.committed(committed)
         assert [record.msg for record in caplog.records] == ["run started", "microbatch", "run ended"]
         assert caplog.records[1].rejected == len(world.rows("rejected"))

@@ -5,8 +5,8 @@ from opentelemetry.trace import StatusCode
 
 from tests.messages import log
 from tests.operate.conftest import watch
-from tests.probes import failing
-from windrow.operate.spans import Spans
+from tests.probes import fail_times
+from windrow.operate.spans import TraceSpans
 from windrow.testing.points import Point
 
 MILLISECOND = 1_000_000
@@ -19,7 +19,7 @@ class TestSpans:
         exporter, provider = InMemorySpanExporter(), TracerProvider()
         provider.add_span_processor(SimpleSpanProcessor(exporter))
         world.publish(*log(versions=2))
-        watch(world, embedded, [Spans(provider)], failing(Point.BEFORE_COMMIT, times=1), max_messages=30)
+        watch(world, embedded, [TraceSpans(provider)], fail_times(Point.BEFORE_COMMIT, times=1), max_messages=30)
         spans = exporter.get_finished_spans()
         whole = [span for span in spans if span.name == "windrow.microbatch"]
         for span, row in zip(whole, world.history(), strict=True):

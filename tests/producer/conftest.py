@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import to_plain_types
 from windrow.producer import Producer
-from windrow.producer.writer import DepotWriter, Entry
+from windrow.producer.writer import CommitEntry, DepotWriter
 
 REALLY_WRITE = DepotWriter._write
 
@@ -25,7 +25,7 @@ class Faults:
         self.before: Callable[[int], None] = lambda attempt: None
         self.after: Callable[[int], None] = lambda attempt: None
 
-    def write(self, ours: DepotWriter, rows: pa.Table, entry: Entry) -> int:
+    def write(self, ours: DepotWriter, rows: pa.Table, entry: CommitEntry) -> int:
         """Write as the writer does, with the faults around it."""
         self.attempts += 1
         attempt = self.attempts
@@ -66,7 +66,7 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
     """What goes wrong with commits."""
     found = Faults()
 
-    def write(ours: DepotWriter, rows: pa.Table, entry: Entry) -> int:
+    def write(ours: DepotWriter, rows: pa.Table, entry: CommitEntry) -> int:
         return found.write(ours, rows, entry)
 
     monkeypatch.setattr(DepotWriter, "_write", write)
@@ -83,7 +83,7 @@ def gate() -> Iterator[Gate]:
 
 def messages(depot: str) -> pa.Table:
     """Return the messages of a depot by their numbers."""
-    return plain(DeltaTable(depot).to_pyarrow_table()).sort_by("sequence")
+    return to_plain_types(DeltaTable(depot).to_pyarrow_table()).sort_by("sequence")
 
 
 def empty(producer: Producer) -> bool:

@@ -31,7 +31,7 @@ from windrow.errors import (
     TableUnreadableError,
 )
 from windrow.model.messages import schema
-from windrow.producer import Ack, Producer, State, writer
+from windrow.producer import Ack, Producer, ProducerState, writer
 from windrow.producer.delivery import Batch
 
 NEVER = "1h"
@@ -312,7 +312,7 @@ class TestFence:
             sent = [producer.send(key="k", type="t") for _ in range(3)]
             assert producer.flush(60)
             assert all(isinstance(future.exception(0), ProducerFencedError) for future in sent)
-            assert producer.state is State.FENCED
+            assert producer.state is ProducerState.FENCED
             with pytest.raises(ProducerFencedError):
                 producer.send(key="k", type="t")
             assert empty(producer)
@@ -505,7 +505,7 @@ class TestCallbacks:
         gate.await_commit()
         closing = threading.Thread(target=producer.close)
         closing.start()
-        while producer.state is not State.CLOSING:
+        while producer.state is not ProducerState.CLOSING:
             closing.join(0.01)
 
         def reopen():

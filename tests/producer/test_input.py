@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from windrow.errors import InputFileError
-from windrow.producer.input import Fingerprint, Input, Stop
+from windrow.producer.input import Fingerprint, LineInput, StopSignal
 
 NEVER = 3_600.0
 
@@ -16,9 +16,9 @@ NEVER = 3_600.0
 @contextmanager
 def piped(most_bytes=1_000):
     """Give an input, the end of the pipe to write to, and its stop."""
-    stop, (descriptor, write) = Stop(), os.pipe()
+    stop, (descriptor, write) = StopSignal(), os.pipe()
     with os.fdopen(write, "wb", buffering=0) as writer:
-        yield Input(descriptor, stop, most_bytes), writer, stop
+        yield LineInput(descriptor, stop, most_bytes), writer, stop
     os.close(descriptor)
     stop.close()
 
@@ -108,9 +108,9 @@ class TestLines:
 
     def test_unreadable(self, tmp_path):
         """An unreadable input is an error."""
-        stop, descriptor = Stop(), os.open(tmp_path, os.O_RDONLY)
+        stop, descriptor = StopSignal(), os.open(tmp_path, os.O_RDONLY)
         with pytest.raises(InputFileError):
-            Input(descriptor, stop, 10).take(1, 1, 0)
+            LineInput(descriptor, stop, 10).take(1, 1, 0)
         os.close(descriptor)
         stop.close()
 

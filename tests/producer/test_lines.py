@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from windrow.errors import SettingsError
 from windrow.model.timestamps import microseconds
-from windrow.producer.lines import Fault, Fields, Reader
+from windrow.producer.lines import Fault, Fields, LineReader
 
 NOW = microseconds("2026-01-31T12:00:09Z", "now")
 GOOD = {"key": "k", "type": "t", "event_time": "2026-01-31T12:00:00Z"}
@@ -46,7 +46,7 @@ def kept(written):
 
 def read(*lines, columns=(), most_bytes=1_000):
     content = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
-    return Reader(Fields.of(columns), "p", most_bytes).read(content, 1, NOW)
+    return LineReader(Fields.of(columns), "p", most_bytes).read(content, 1, NOW)
 
 
 class TestMessages:

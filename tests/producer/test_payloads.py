@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from windrow.errors import IncompatibleTableError, InvalidMessageError, MessagesError, SettingsError
 from windrow.producer import Producer
-from windrow.producer.lines import Fields, Reader
+from windrow.producer.lines import Fields, LineReader
 
 STRUCT = "struct<celsius: double, unit: string, raw: binary>"
 WHOLE = {"celsius": 1.5, "unit": "C", "raw": b"\xff"}
@@ -111,13 +111,13 @@ class TestLines:
     def test_no_text(self, column: str) -> None:
         """A whole line, or a constant text, is no payload of a depot of numbers."""
         with pytest.raises(SettingsError, match="not text"):
-            Reader(Fields.of([column]), "p", 1_000, pa.float64())
+            LineReader(Fields.of([column]), "p", 1_000, pa.float64())
 
     @pytest.mark.parametrize("line", ['"payload": 1e400', '"payload": {"a": -1e400}'])
     def test_too_large(self, line: str) -> None:
         """A number in JSON that no DOUBLE holds is no infinity: its line is no message."""
         type_ = pa.struct([("a", pa.float64())]) if "{" in line else pa.float64()
         whole = f'{{"key": "k", "type": "t", "event_time": "2026-01-31T12:00:00Z", {line}}}'.encode()
-        found = Reader(Fields.of([]), "p", 1_000, type_).read([whole], 1, 0)
+        found = LineReader(Fields.of([]), "p", 1_000, type_).read([whole], 1, 0)
         assert [fault.reason for fault in found.faults] == ["payload has a number that is too large"]
         assert found.table["payload"].to_pylist() == [None]

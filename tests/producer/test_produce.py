@@ -200,9 +200,9 @@ class TestResumed:
 
     def test_live(self, depot):
         """Input that cannot be given again is sent as it comes; lines are committed even while the input is silent."""
-        for begin in (1, 11):
+        for start in (1, 11):
             with piped(depot, "--no-resume") as process:
-                for number in range(begin, begin + 10):
+                for number in range(start, start + 10):
                     give(process, number)
                     await_messages(depot, number, process)
                 assert ended(process)[0] == 0

@@ -20,7 +20,7 @@ from windrow.errors import (
     ProducerInUseError,
     SettingsError,
 )
-from windrow.producer import Ack, Buffer, Position, Producer, State, queue
+from windrow.producer import Ack, Buffer, Position, Producer, ProducerState, queue
 from windrow.producer.delivery import Batch
 
 NEVER = "1h"
@@ -372,7 +372,7 @@ class TestLife:
         with pytest.raises(ProducerClosedError):
             one.send(key="k", type="t")
         other.close()
-        assert (one.state, other.state) == (State.CLOSED, State.CLOSED)
+        assert (one.state, other.state) == (ProducerState.CLOSED, ProducerState.CLOSED)
 
     def test_other_settings(self, depot):
         """In a process, an id cannot be open with two different settings, because the producers would fence each

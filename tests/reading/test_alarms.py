@@ -11,8 +11,8 @@ from tests.messages import HOUR, SECOND
 from windrow.errors import SettingsError
 from windrow.reading import BatcherStatus
 from windrow.reading.alarms import FIGURES, parse
-from windrow.reading.batcher_status import ClosedBatches, NeededDelay, OpenBatches, Rejections
-from windrow.reading.status import DepotStatus, Lag, LedgerStatus, MicrobatchRow, Reach, Totals
+from windrow.reading.batcher_status import ClosedBatches, NeededDelay, OpenBatchStatus, Rejections
+from windrow.reading.status import DepotStatus, Lag, LedgerStatus, MicrobatchRow, ReadableRange, Totals
 
 
 def microbatch(number: int, rejected: int) -> MicrobatchRow:
@@ -23,7 +23,7 @@ def microbatch(number: int, rejected: int) -> MicrobatchRow:
     return MicrobatchRow(microbatch=number, attempt=1, depot=None, depot_version=number, **counts, **phases, **said)
 
 
-REACH = Reach(0, "90d")
+REACH = ReadableRange(0, "90d")
 WAITING = {"versions_waiting": 4, "messages_waiting": 1_200, "oldest_waiting_version": 6, "lag_seconds": 300.0}
 DEPOT = DepotStatus(
     name="depot",
@@ -44,7 +44,7 @@ STATUS = BatcherStatus(
     lag=Lag(1_200, 300.0),
     rules={},
     clocks=(),
-    open=OpenBatches(3, 17, None, 90.5),
+    open=OpenBatchStatus(3, 17, None, 90.5),
     closed=ClosedBatches(12, 40),
     rejected=(Rejections("too_old", 6, SECOND), Rejections("duplicate", 2, 0)),
     totals=Totals(2, 20, 12, 8, 5, 2),

@@ -18,7 +18,7 @@ from tests.engine.world import World
 from tests.messages import SECOND, Row, log, message
 from windrow.errors import IncompatibleTableError, LedgerRestoredError, SettingsError, TableMissingError
 from windrow.model import tables
-from windrow.reading.export import Choice, export
+from windrow.reading.export import ExportSelection, export
 
 LOG = log(versions=12, seed=4)
 COLUMNS = [name for name, _ in tables.batch_fields(pa.string())]
@@ -119,7 +119,7 @@ class TestReadClosed:
         while (found := windrow.read_closed(world.ledger, position, batches_at_once=at_once)).batches.num_rows:
             rows += found.batches.to_pylist()
             assert found.batches.num_rows == min(at_once, len(closed(world)) - len(rows) + found.batches.num_rows)
-            left = export(world.ledger, str(tmp_path / f"{len(rows)}.json"), Choice(since=found.position))
+            left = export(world.ledger, str(tmp_path / f"{len(rows)}.json"), ExportSelection(since=found.position))
             assert left.rows == len(closed(world)) - len(rows)
             position = found.position
         assert rows == closed(world)
@@ -198,7 +198,7 @@ class TestRestored:
         found = windrow.read_closed(world.ledger, batches_at_once=3)
         assert found.position.endswith("/3")
         with pytest.raises(SettingsError, match="is between two closed batches"):
-            export(world.ledger, "-", Choice(what="rejected", since=found.position), "json")
+            export(world.ledger, "-", ExportSelection(what="rejected", since=found.position), "json")
         DeltaTable(world.ledger).delete("state = 'closed'")
         with pytest.raises(LedgerRestoredError, match="wrote 3 closed rows or more, but fewer are there"):
             windrow.read_closed(world.ledger, found.position)

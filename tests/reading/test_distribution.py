@@ -90,20 +90,20 @@ class TestCounts:
 class TestRange:
     def test_windows_that_begin_there(self, busy):
         """A range holds the batches whose windows begin in it, and the messages rejected with such an event time."""
-        begin, end = NOW + 9 * SECOND, NOW + 12 * SECOND
-        found = distribution(busy.ledger, begin=begin, end=end)
+        start, end = NOW + 9 * SECOND, NOW + 12 * SECOND
+        found = distribution(busy.ledger, start=start, end=end)
         starts = [row["window_start"].timestamp() * SECOND for row in busy.rows("open", "closed")]
-        assert 0 < found.sizes.num_rows == sum(begin <= start < end for start in starts) < len(starts)
+        assert 0 < found.sizes.num_rows == sum(start <= window < end for window in starts) < len(starts)
         times = [row["event_time"].timestamp() * SECOND for row in busy.rows("rejected") if row["event_time"]]
         rejected = sum(count for outcome, count in found.messages().items() if outcome != "accepted")
-        assert 0 < rejected == sum(begin <= time < end for time in times) < len(times)
+        assert 0 < rejected == sum(start <= time < end for time in times) < len(times)
 
     def test_nothing_there(self, busy):
         """Where there is nothing, an error says so."""
         with pytest.raises(NotFoundError):
             distribution(busy.ledger, key="nobody")
         with pytest.raises(NotFoundError):
-            distribution(busy.ledger, begin=0, end=1)
+            distribution(busy.ledger, start=0, end=1)
 
     def test_no_ledger(self, tmp_path):
         """Where there is no ledger, an error says so."""

@@ -22,7 +22,7 @@ from tests.messages import SECOND, TIME, Row, log, message
 from windrow.errors import LedgerRestoredError, OutputFileError, TableMissingError
 from windrow.model import tables
 from windrow.reading import closed
-from windrow.reading.export import Choice, csv_text, export, format_of, json_lines, json_text
+from windrow.reading.export import ExportSelection, csv_text, export, format_of, json_lines, json_text
 
 HOSTILE = ["", " ", 'quo"te', "it's", "new\nline\r\n", "nul\0", "a,b;c\t", "\\", "😀", "null", "%2F/", "\x1f\x7f\u2028"]
 MESSAGE = ("type", "event_time", "received_at", "sequence", "payload")
@@ -122,7 +122,7 @@ class TestRoundTrip:
         """A parquet file holds the ledger's rows as they are."""
         world = request.getfixturevalue(kind)
         file = str(tmp_path / "out.parquet")
-        done = export(world.ledger, file, Choice(what))
+        done = export(world.ledger, file, ExportSelection(what))
         found = pq.read_table(file)
         assert in_order(found.to_pylist()) == in_order(expected(world, what))
         assert found.num_rows == done.rows > 0
@@ -132,7 +132,7 @@ class TestRoundTrip:
     def test_json(self, request, tmp_path, what, kind):
         """A json file holds an object a line, times as ISO 8601 text and bytes as base64, NULL as null."""
         world = request.getfixturevalue(kind)
-        done = export(world.ledger, str(tmp_path / "out.ndjson"), Choice(what))
+        done = export(world.ledger, str(tmp_path / "out.ndjson"), ExportSelection(what))
         lines = (tmp_path / "out.ndjson").read_text(encoding="utf-8").removesuffix("\n").split("\n")
         assert in_order([json.loads(line) for line in lines]) == in_order(as_json(expected(world, what)))
         assert len(lines) == done.rows
@@ -141,7 +141,7 @@ class TestRoundTrip:
     def test_csv(self, request, tmp_path, what, kind):
         """A csv file holds the same; messages are JSON text, NULL is empty and the empty string quoted."""
         world = request.getfixturevalue(kind)
-        done = export(world.ledger, str(tmp_path / "out.csv"), Choice(what))
+        done = export(world.ledger, str(tmp_path / "out.csv"), ExportSelection(what))
         found = read_csv(str(tmp_path / "out.csv"))
         for row in found:
             if what == "batches":
@@ -153,7 +153,7 @@ class TestRoundTrip:
         """An empty ledger gives files without rows that have their columns, and an empty json file."""
         files = {name: tmp_path / f"out.{name}" for name in ("parquet", "csv", "json")}
         for file in files.values():
-            assert export(empty.ledger, str(file), Choice(what)).rows == 0
+            assert export(empty.ledger, str(file), ExportSelection(what)).rows == 0
         names = pq.read_table(files["parquet"]).column_names
         assert names[0] == "id"
         assert files["csv"].read_text(encoding="utf-8") == ",".join(f'"{name}"' for name in names) + "\n"
@@ -167,7 +167,7 @@ class TestChoice:
         """A key gives the rows of this key, whatever characters are in it."""
         for at, name in enumerate(HOSTILE):
             file = str(tmp_path / f"{at}.parquet")
-            export(hostile.ledger, file, Choice(what, key=name))
+            export(hostile.ledger, file, ExportSelection(what, key=name))
             found = pq.read_table(file).to_pylist()
             assert in_order(found) == in_order([row for row in expected(hostile, what) if row["key"] == name])
             assert found
@@ -179,9 +179,9 @@ class TestChoice:
         moments = sorted({row[column] for row in rows if row[column]})
         assert len(moments) > 1
         first, last = (round(moment.timestamp() * SECOND) for moment in (moments[0], moments[-1]))
-        for begin, end, wanted in ((first, last, moments[:-1]), (first + 1, None, moments[1:]), (last + 1, None, [])):
+        for start, end, wanted in ((first, last, moments[:-1]), (first + 1, None, moments[1:]), (last + 1, None, [])):
             file = str(tmp_path / "out.parquet")
-            export(hostile.ledger, file, Choice(what, begin=begin, end=end), overwrite=True)
+            export(hostile.ledger, file, ExportSelection(what, start=start, end=end), overwrite=True)
             found = pq.read_table(file).to_pylist()
             assert in_order(found) == in_order([row for row in rows if row[column] in wanted])
 
@@ -194,7 +194,7 @@ class TestChoice:
             world.publish(version)
             world.runner(embedded).once()
             file = str(tmp_path / f"{at}.parquet")
-            since = export(world.ledger, file, Choice(what, since=since)).position
+            since = export(world.ledger, file, ExportSelection(what, since=since)).position
             found += pq.read_table(file).to_pylist()
         assert in_order(found) == in_order(expected(world, what))
         assert since == closed.read_closed(world.ledger).position
@@ -268,10 +268,10 @@ class TestFile:
         world.publish(*log(versions=4, seed=4))
         world.runner(embedded).once()
         with pytest.raises(LedgerRestoredError):
-            export(world.ledger, str(tmp_path / "out.csv"), Choice(since="1@000000000000"))
+            export(world.ledger, str(tmp_path / "out.csv"), ExportSelection(since="1@000000000000"))
         DeltaTable(world.ledger).delete("state = 'rejected' AND reason = 'too_old'")
         with pytest.raises(LedgerRestoredError, match="rejected rows"):
-            export(world.ledger, str(tmp_path / "out.csv"), Choice("rejected"))
+            export(world.ledger, str(tmp_path / "out.csv"), ExportSelection("rejected"))
         with pytest.raises(TableMissingError):
             export(str(tmp_path / "nowhere"), str(tmp_path / "out.csv"))
         assert not (tmp_path / "out.csv").exists()

@@ -73,9 +73,9 @@ def test_commits_that_the_log_forgot(past, monkeypatch):
 def test_range(past, tmp_path, embedded):
     """A range holds the microbatches that started in it; without one there is an error."""
     started = NOW + 30 * SECOND
-    assert history(past.ledger, begin=started, end=started + 1).num_rows == 3
+    assert history(past.ledger, start=started, end=started + 1).num_rows == 3
     with pytest.raises(NotFoundError):
-        history(past.ledger, begin=started + MILLISECOND)
+        history(past.ledger, start=started + MILLISECOND)
     empty = World(tmp_path, past.clock)
     empty.runner(embedded).once()
     with pytest.raises(NotFoundError):

@@ -18,7 +18,7 @@ from tests.engine.world import World
 from tests.messages import SECOND, Row, message
 from windrow.errors import IncompatibleTableError, OutputFileError, SettingsError, TableMissingError
 from windrow.model.payload import name
-from windrow.reading.export import Choice, export
+from windrow.reading.export import ExportSelection, export
 
 Figures = dict[str, Any]
 
@@ -125,7 +125,7 @@ class TestExport:
         """An export has the same rows and columns, whatever the format."""
         world = closed(tmp_path, [*SPLIT, row("b", 1, 7.25, key="l")], pa.float64())
         out = tmp_path / f"out.{ending}"
-        assert export(world.ledger, str(out), Choice("pivot", key="k", types=["a", "b"])).rows == 2
+        assert export(world.ledger, str(out), ExportSelection("pivot", key="k", types=["a", "b"])).rows == 2
         if ending == "parquet":
             found = pq.read_table(out).to_pylist()
             assert numbers(found) == [{"a": 1.5, "b": 0.0}, {"a": math.inf, "b": None}]
@@ -190,7 +190,7 @@ class TestEarly:
             world.publish(rows)
             world.runner(EMBEDDED, payload_type="DOUBLE", rules={"window": "10s"}).once()
         out = tmp_path / "wide.json"
-        choice = Choice("pivot", early=True)
+        choice = ExportSelection("pivot", early=True)
         done = export(world.ledger, str(out), choice)
         found = [json.loads(line) for line in out.read_text().splitlines()]
         assert done.rows == 2
@@ -198,7 +198,9 @@ class TestEarly:
             ("closed", "closed", 1.0, None, None),
             ("open", "open", 3.0, 2.0, 4.0),
         ]
-        again = export(world.ledger, str(tmp_path / "later.json"), Choice("pivot", since=done.position, early=True))
+        again = export(
+            world.ledger, str(tmp_path / "later.json"), ExportSelection("pivot", since=done.position, early=True)
+        )
         assert again.rows == 1  # the open one
 
     @pytest.mark.spark

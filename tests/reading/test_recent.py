@@ -58,11 +58,11 @@ class TestRecent:
         """A range takes what was received in it, from its begin to just before its end."""
         rows = [message("a", NOW + n * SECOND, NOW + n * SECOND) for n in range(5)]
         write_deltalake(tmp_path, table(rows), configuration=FEED)
-        found = recent(str(tmp_path), begin=NOW + SECOND, end=NOW + 3 * SECOND)
+        found = recent(str(tmp_path), start=NOW + SECOND, end=NOW + 3 * SECOND)
         assert found.messages["received_at"].cast(pa.int64()).to_pylist() == [NOW + SECOND, NOW + 2 * SECOND]
         assert not found.cut
         with pytest.raises(NotFoundError, match="no message in this range"):
-            recent(str(tmp_path), begin=NOW + 9 * SECOND)
+            recent(str(tmp_path), start=NOW + 9 * SECOND)
 
     def test_rewritten_files_bring_nothing(self, depot: str) -> None:
         """A version that only rewrote files has no messages."""

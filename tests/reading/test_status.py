@@ -33,7 +33,7 @@ from windrow.reading import BatcherStatus, batch, batches, history, rejection, r
 from windrow.reading.closed import read_closed
 from windrow.reading.digests import digests
 from windrow.reading.export import export
-from windrow.reading.status import Reach
+from windrow.reading.status import ReadableRange
 from windrow.runtime.maintenance import fold
 from windrow.verify import quality, verify
 
@@ -232,7 +232,7 @@ class TestStatus:
     @pytest.mark.ci
     def test_reach(self, busy, tmp_path, clock):
         """Replay and verify reach back to the beginning, until VACUUM or a clean-up of the log forgets it."""
-        assert look(busy).depots[0].reach == look(busy).ledger.reach == Reach(0, "90d")
+        assert look(busy).depots[0].reach == look(busy).ledger.reach == ReadableRange(0, "90d")
         shutil.copytree(Path(busy.depot).parent, tmp_path, dirs_exist_ok=True)
         world = World(tmp_path, clock)
         fold(world.tables(EMBEDDED).ledger)

@@ -18,7 +18,7 @@ from tests.clocks import ManualClock
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import Row, log
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import to_plain_types
 from windrow.errors import IncompatibleTableError, TableMissingError
 from windrow.model import tables
 
@@ -41,7 +41,7 @@ class Reader:
 
     def got(self) -> list[Row]:
         """Return all that arrived."""
-        return plain(DeltaTable(self._target).to_pyarrow_table()).select(COLUMNS).sort_by("id").to_pylist()
+        return to_plain_types(DeltaTable(self._target).to_pyarrow_table()).select(COLUMNS).sort_by("id").to_pylist()
 
 
 @pytest.fixture

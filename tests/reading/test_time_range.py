@@ -66,10 +66,10 @@ class TestChoice:
 class TestRange:
     def test_what_touches_it(self, busy):
         """Exactly those batches and rejected messages are read whose way from event to processing touches the range."""
-        begin, end = NOW + 9 * SECOND, NOW + 12 * SECOND
-        found = time_range(busy.ledger, begin=begin, end=end, most=100)
+        start, end = NOW + 9 * SECOND, NOW + 12 * SECOND
+        found = time_range(busy.ledger, start=start, end=end, most=100)
         batches, rejected = busy.rows("open", "closed"), busy.rows("rejected")
-        whole = {row["id"] for row in batches if micro(row["timeout_at"]) >= begin and micro(row["window_start"]) < end}
+        whole = {row["id"] for row in batches if micro(row["timeout_at"]) >= start and micro(row["window_start"]) < end}
         assert set(found.batches["id"].to_pylist()) == whole
         assert 0 < len(whole) < len(batches)
         ways = [(row, [row["event_time"], row["processing_time"] or row["received_at"]]) for row in rejected]
@@ -79,7 +79,7 @@ class TestRange:
             if row["source"] is not None
             and row["key"] is not None
             and min(micro(at) for at in way if at) < end
-            and max(micro(at) for at in way if at) >= begin
+            and max(micro(at) for at in way if at) >= start
         }
         assert set(found.rejected["id"].to_pylist()) == expected
         assert 0 < len(expected) < len(rejected)
@@ -89,7 +89,7 @@ class TestRange:
         with pytest.raises(NotFoundError, match="no message of key 'nobody'\n`windrow show`"):
             time_range(busy.ledger, key="nobody")
         with pytest.raises(NotFoundError, match="no message in this time range\nChoose an earlier --from"):
-            time_range(busy.ledger, begin=0, end=SECOND)
+            time_range(busy.ledger, start=0, end=SECOND)
 
 
 def micro(moment: object) -> int:

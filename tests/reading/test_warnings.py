@@ -14,7 +14,7 @@ from tests.clocks import NOW, ManualClock
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, Row, message
-from windrow.expressions import Mapping
+from windrow.expressions import ColumnMapping
 from windrow.model.messages import COLUMNS
 from windrow.reading import warnings
 from windrow.reading.tables import open_ledger
@@ -31,7 +31,7 @@ def said(world: World, min_count: int = MIN_COUNT) -> dict[str, LedgerWarning]:
 
 def moved(found: LedgerWarning, rows: list[Row]) -> list[int]:
     """Return the event times of rows under the mapping that a warning proposes."""
-    mapping = Mapping.of_depot(tomllib.loads(found.hint.partition("[depot]): ")[2]), COLUMNS)
+    mapping = ColumnMapping.of_depot(tomllib.loads(found.hint.partition("[depot]): ")[2]), COLUMNS)
     assert mapping is not None
     given = pa.Table.from_pylist(rows)
     for name in ("event_time", "received_at"):

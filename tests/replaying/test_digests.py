@@ -16,7 +16,7 @@ from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import Row, log, message, microseconds
 from windrow.model.canonical import BATCH, MESSAGE, REJECTED
-from windrow.reading.digests import Part
+from windrow.reading.digests import LedgerSelection
 
 
 def netstring(value: Any) -> bytes:
@@ -77,7 +77,7 @@ class TestDigests:
         """A part is what later microbatches finished and what is open, of some keys."""
         rows = world.rows("open", "closed", "rejected")
         later = [row for row in rows if (row["closed_microbatch"] or row["microbatch"] or 99) > 2 and row["key"] == "k"]
-        assert windrow.digests(world.ledger, Part(after=2, streams={"key": ("k",)})).total == of(later)
+        assert windrow.digests(world.ledger, LedgerSelection(after=2, streams={"key": ("k",)})).total == of(later)
 
     def test_at_a_version(self, world: World) -> None:
         """A version that can be read has its digest; of an empty ledger it is that of nothing."""

@@ -20,10 +20,10 @@ from tests.conftest import one_in
 from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
-from windrow.expressions import Mapping
+from windrow.expressions import ColumnMapping
 from windrow.ingest.sample import COLUMNS, copy_into
 from windrow.reading.digests import digests
-from windrow.replaying import Portion
+from windrow.replaying import ReplayRange
 from windrow.verify import verify
 
 RULES: list[dict[str, Any]] = [
@@ -55,7 +55,7 @@ def live(world: World, deeds: list[tuple[str, int]]) -> None:
     rules: dict[str, Any] = {}
     for deed, number in [("publish", 1), *deeds, ("run", 50)]:
         if deed == "publish":
-            world.publish(log(versions=1, seed=number, size=12, begin=world.clock.now())[0])
+            world.publish(log(versions=1, seed=number, size=12, start=world.clock.now())[0])
             world.clock.advance(number % 7 * SECOND)
         elif deed == "rules":
             rules = RULES[number]
@@ -90,12 +90,16 @@ class TestEqual:
             assert result.equal, result.comparison
             assert result.recorded.digest == digests(world.ledger).total
             assert verify(world.depot, str(folder / "again")).differences == ()
-            part = Portion(begin=str(cut)) if cut <= world.history()[-1]["depot_version"] else Portion(end=str(cut))
+            part = (
+                ReplayRange(start=str(cut))
+                if cut <= world.history()[-1]["depot_version"]
+                else ReplayRange(end=str(cut))
+            )
             if any(row["messages_read"] and row["depot_version"] >= cut for row in world.history()) or part.end:
                 assert world.replayed(str(folder / "part"), portion=part).equal
                 assert verify(world.depot, str(folder / "part")).differences == ()
             for row in world.rows("open", "closed")[:1]:
-                assert world.replayed(portion=Portion(keys=[row["key"]])).equal
+                assert world.replayed(portion=ReplayRange(keys=[row["key"]])).equal
             world.ledger = str(folder / "again")
             assert world.replayed().equal
         finally:
@@ -173,18 +177,18 @@ class TestRecording:
         microbatches of four sizes with four histories of ticks that come before the next message: one digest.
         """
         measured = pq.read_table(copy_into(tmp_path))
-        mapped = Mapping.of(COLUMNS, measured.schema.names).apply(measured, pa.string())
+        mapped = ColumnMapping.of(COLUMNS, measured.schema.names).apply(measured, pa.string())
         messages = mapped.read_all().slice(0, rows)
         found = set()
         for number, max_messages in enumerate([500, 3_000, 7_000, 10**6]):
             folder = tmp_path / str(number)
             world = World(folder, ManualClock(NOW * 2))
-            for begin in range(0, rows, 2_000):
-                write_shuffled(world.depot, messages.slice(begin, 2_000), number)
+            for start in range(0, rows, 2_000):
+                write_shuffled(world.depot, messages.slice(start, 2_000), number)
                 if number:
                     world.runner(embedded, max_messages=max_messages).once()
-                if number > 1 and begin % (number * 2_000) == 0:
-                    last = messages["received_at"].slice(0, begin + 2_000).cast("int64").to_numpy().max()
+                if number > 1 and start % (number * 2_000) == 0:
+                    last = messages["received_at"].slice(0, start + 2_000).cast("int64").to_numpy().max()
                     world.runner(embedded).tick(int(last))
             world.runner(embedded, max_messages=max_messages).once()
             world.runner(embedded).tick(NOW * 2)

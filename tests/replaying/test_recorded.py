@@ -14,7 +14,7 @@ from tests.engine.world import SKEW, World
 from tests.messages import SECOND, log, message
 from windrow.delta.table import OPEN_TABLES
 from windrow.errors import DepotUnreadableError
-from windrow.replaying import EARLIER, Portion
+from windrow.replaying import EARLIER, ReplayRange
 from windrow.verify import verify
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -85,6 +85,6 @@ def test_accepted_version_that_the_log_forgot(world: World, embedded: EngineFact
         (Path(world.depot) / "_delta_log" / f"{version:020}.json").unlink()
     OPEN_TABLES.clear()
     with pytest.raises(DepotUnreadableError, match="the commit of version 4") as refused:
-        world.replayed(portion=Portion(begin="4"))
+        world.replayed(portion=ReplayRange(start="4"))
     assert refused.value.hint == EARLIER
-    assert world.replayed(portion=Portion(begin="5")).equal
+    assert world.replayed(portion=ReplayRange(start="5")).equal

@@ -17,9 +17,9 @@ from tests.faults.mishaps import assert_whole, full_disk
 from tests.messages import HOUR, SECOND, Row, log
 from windrow.delta.maintenance import DeltaRsMaintenance
 from windrow.model import tables
-from windrow.model.results import Committed, Maintained
+from windrow.model.results import CommittedMicrobatch, MaintenanceResult
 from windrow.operate import Observer, Observers
-from windrow.runtime.driver import Summary
+from windrow.runtime.driver import RunSummary
 from windrow.runtime.maintenance import BackgroundMaintenance
 from windrow.runtime.wall_clock import WallClock
 
@@ -29,19 +29,19 @@ DAY = 24 * HOUR
 EACH = 4  # depot versions, each a microbatch and a small file of its own
 
 
-class Noting(Observer):
+class RecordingObserver(Observer):
     """Notes what was done to which table, what failed, and the microbatches in between."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
-        self.done: list[Maintained] = []
+        self.done: list[MaintenanceResult] = []
         self.errors: list[Exception] = []
 
-    def committed(self, committed: Committed) -> None:
+    def committed(self, committed: CommittedMicrobatch) -> None:
         """Note the kind."""
         self.told.append(committed.kind)
 
-    def maintained(self, maintained: Maintained, took_ms: float) -> None:
+    def maintained(self, maintained: MaintenanceResult, took_ms: float) -> None:
         """Note the table."""
         self.told.append(maintained.table)
         self.done.append(maintained)
@@ -80,15 +80,15 @@ def batched(world: World, embedded: EngineFactory) -> World:
 
 
 @pytest.fixture
-def noting() -> Noting:
+def noting() -> RecordingObserver:
     """Who hears of it."""
-    return Noting()
+    return RecordingObserver()
 
 
 def arriving(world: World, versions: int = EACH) -> list[list[Row]]:
     """Return messages that come after those that are there."""
     there = DeltaTable(world.depot).version()
-    return log(versions=versions, seed=there, begin=NOW + there * 4 * SECOND)
+    return log(versions=versions, seed=there, start=NOW + there * 4 * SECOND)
 
 
 def grow(world: World, factory: EngineFactory) -> None:
@@ -97,13 +97,13 @@ def grow(world: World, factory: EngineFactory) -> None:
     world.runner(factory, max_messages=1).once()
 
 
-def background(world: World, factory: EngineFactory, noting: Noting, **run: str) -> BackgroundMaintenance:
+def background(world: World, factory: EngineFactory, noting: RecordingObserver, **run: str) -> BackgroundMaintenance:
     """Return a background of the tables."""
     opened = world.tables(factory, run={"maintenance_interval": "1h"} | run)
     return BackgroundMaintenance([opened.source], opened.ledger, world.clock, Observers([noting]))
 
 
-def went_on(world: World, factory: EngineFactory, noting: Noting, **settings: Any) -> Summary:
+def went_on(world: World, factory: EngineFactory, noting: RecordingObserver, **settings: Any) -> RunSummary:
     """Run until the clock asks for a stop."""
     values = {"idle_timeout": "never"} | settings
     return windrow.run(
@@ -123,7 +123,7 @@ def compactions(table: str) -> int:
 
 
 class TestRhythm:
-    def test_once_in_an_interval(self, batched: World, embedded: EngineFactory, noting: Noting) -> None:
+    def test_once_in_an_interval(self, batched: World, embedded: EngineFactory, noting: RecordingObserver) -> None:
         """The background begins with all of both tables, tidies the ledger when an interval is over and not before, and
         comes back to all after a day.
         """
@@ -135,13 +135,13 @@ class TestRhythm:
         everything, tidied = [("ledger", "90d"), ("depot", "90d")], [("ledger", None)]
         assert told == [everything, [], tidied, [], tidied, everything, []]
 
-    def test_never(self, batched: World, embedded: EngineFactory, noting: Noting) -> None:
+    def test_never(self, batched: World, embedded: EngineFactory, noting: RecordingObserver) -> None:
         """With "never" nothing is done, however long it goes on."""
         care = background(batched, embedded, noting, maintenance_interval="never")
         batched.clock.advance(400 * DAY)
         assert (care(), compactions(batched.ledger)) == ([], 0)
 
-    def test_earlier_process(self, batched: World, embedded: EngineFactory, noting: Noting) -> None:
+    def test_earlier_process(self, batched: World, embedded: EngineFactory, noting: RecordingObserver) -> None:
         """What another process put together within the interval is put together: the rest of the interval passes
         first.
         """
@@ -155,7 +155,7 @@ class TestRhythm:
         batched.clock.set(done_at + HOUR)
         assert [done.table for done in second()] == ["ledger", "depot"]
 
-    def test_other_clock(self, batched: World, embedded: EngineFactory, noting: Noting) -> None:
+    def test_other_clock(self, batched: World, embedded: EngineFactory, noting: RecordingObserver) -> None:
         """A compaction of the future, by a clock that was wrong, does not put the next one off for more than an
         interval.
         """
@@ -167,7 +167,9 @@ class TestRhythm:
 
 
 class TestTidy:
-    def test_new_files_of_the_ledger_alone(self, batched: World, embedded: EngineFactory, noting: Noting) -> None:
+    def test_new_files_of_the_ledger_alone(
+        self, batched: World, embedded: EngineFactory, noting: RecordingObserver
+    ) -> None:
         """Between two whole maintenances small files of final rows become one in each partition, no row changes, and
         nothing else of ledger or depot is touched.
         """
@@ -185,7 +187,7 @@ class TestTidy:
         assert_whole(batched)
 
     def test_large_files_stay(
-        self, batched: World, embedded: EngineFactory, noting: Noting, monkeypatch: pytest.MonkeyPatch
+        self, batched: World, embedded: EngineFactory, noting: RecordingObserver, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A file that has its size is not written again: otherwise every interval would leave a copy of it for
         `retention`.
@@ -199,7 +201,7 @@ class TestTidy:
         [done] = care()
         assert (done.files_removed, files(batched.ledger, *tables.FINAL)) == (0, before)
 
-    def test_left_alone(self, batched: World, embedded: EngineFactory, noting: Noting) -> None:
+    def test_left_alone(self, batched: World, embedded: EngineFactory, noting: RecordingObserver) -> None:
         """A ledger that delta-rs would harm is left alone, and it is said why."""
         care = background(batched, embedded, noting)
         care()
@@ -211,7 +213,7 @@ class TestTidy:
 
 
 class TestPromises:
-    def test_keep_is_nobodys_accident(self, batched: World, embedded: EngineFactory, noting: Noting) -> None:
+    def test_keep_is_nobodys_accident(self, batched: World, embedded: EngineFactory, noting: RecordingObserver) -> None:
         """A run that comes with another `retention` than the tables have leaves them and their past alone, and says
         so.
         """
@@ -225,7 +227,7 @@ class TestPromises:
         assert tables.retention_properties("90d").items() <= before.items()
         assert_whole(batched)
 
-    def test_paused(self, batched: World, embedded: EngineFactory, noting: Noting) -> None:
+    def test_paused(self, batched: World, embedded: EngineFactory, noting: RecordingObserver) -> None:
         """While a ledger is paused its files are left as they are."""
         batched.runner(embedded).pause()
         batched.clock = ManualClock(stops_after=3)
@@ -240,7 +242,7 @@ class TestPromises:
 
 
 class TestFailures:
-    def test_run_goes_on(self, batched: World, embedded: EngineFactory, noting: Noting) -> None:
+    def test_run_goes_on(self, batched: World, embedded: EngineFactory, noting: RecordingObserver) -> None:
         """A maintenance that fails for either table is told with its error, raises nothing, and is tried again, all of
         it, when the next interval is over and not before.
         """
@@ -256,7 +258,7 @@ class TestFailures:
         batched.clock.advance(HOUR)
         assert [done.table for done in care()] == ["ledger", "depot"]
 
-    def test_log_that_cannot_be_read(self, batched: World, embedded: EngineFactory, noting: Noting) -> None:
+    def test_log_that_cannot_be_read(self, batched: World, embedded: EngineFactory, noting: RecordingObserver) -> None:
         """When the log does not even tell of former compactions, the failure is told as any other."""
         log_of_ledger = Path(batched.ledger, "_delta_log")
         log_of_ledger.rename(Path(batched.ledger, "elsewhere"))
@@ -267,7 +269,9 @@ class TestFailures:
 class TestStop:
     @pytest.mark.slow_unless({"steps": 1}, {"steps": 4})
     @pytest.mark.parametrize("steps", [1, 3, 4, 6])
-    def test_between_two_steps(self, batched: World, embedded: EngineFactory, noting: Noting, steps: int) -> None:
+    def test_between_two_steps(
+        self, batched: World, embedded: EngineFactory, noting: RecordingObserver, steps: int
+    ) -> None:
         """A stop that is asked for during a maintenance lets the step at work end and begins no other; whatever step it
         was, nothing is lost, and the next maintenance does the rest.
         """
@@ -291,7 +295,7 @@ class Counting:
 
     def counted(self, maintenance: Any) -> Any:
         """Return what gives the maintenance of a table, counted."""
-        return lambda place, role: Counted(maintenance(place, role), self)
+        return lambda place, role: CallCounter(maintenance(place, role), self)
 
     def step(self) -> None:
         """Count a step."""
@@ -300,7 +304,7 @@ class Counting:
             self._clock.stop()
 
 
-class Counted:
+class CallCounter:
     """What looks after a table, step by step."""
 
     def __init__(self, upkeep: Any, counting: Counting) -> None:
@@ -313,7 +317,7 @@ class Counted:
 
 
 class TestRun:
-    def test_between_microbatches(self, tmp_path: Path, embedded: EngineFactory, noting: Noting) -> None:
+    def test_between_microbatches(self, tmp_path: Path, embedded: EngineFactory, noting: RecordingObserver) -> None:
         """A run that goes on maintains after the microbatches of a round, at most once in an interval, and says in its
         summary what it did; the messages are in the batches in which they would be without.
         """
@@ -329,14 +333,14 @@ class TestRun:
         world.runner(embedded).once()
         assert_whole(world)
 
-    def test_end_that_never_comes(self, tmp_path: Path, embedded: EngineFactory, noting: Noting) -> None:
+    def test_end_that_never_comes(self, tmp_path: Path, embedded: EngineFactory, noting: RecordingObserver) -> None:
         """Where the depot grows faster than it is read to its end, the tables are looked after all the same."""
         world = World(tmp_path, ManualClock(stops_after=1))
         versions: Iterator[list[Row]] = iter(arriving(world, 6))
         world.publish(next(versions))
 
         class Growing(Observer):
-            def committed(self, committed: Committed) -> None:
+            def committed(self, committed: CommittedMicrobatch) -> None:
                 if (rows := next(versions, None)) is not None:
                     world.publish(rows)
 
@@ -347,7 +351,7 @@ class TestRun:
         assert noting.told.index("ledger") < len(noting.told) - 1 - noting.told[::-1].index("data")
         assert_whole(world)
 
-    def test_downstream(self, tmp_path: Path, embedded: EngineFactory, noting: Noting) -> None:
+    def test_downstream(self, tmp_path: Path, embedded: EngineFactory, noting: RecordingObserver) -> None:
         """Whoever reads closed batches beside it gets each of them once."""
         taken: list[str] = []
 
@@ -367,7 +371,7 @@ class TestRun:
         assert sorted(taken) == sorted(row["id"] for row in world.rows("closed"))
 
     @pytest.mark.slow
-    def test_on_spark(self, tmp_path: Path, spark: Any, noting: Noting) -> None:
+    def test_on_spark(self, tmp_path: Path, spark: Any, noting: RecordingObserver) -> None:
         """A run on Spark maintains its tables between microbatches as well, and goes on reading and committing."""
         world = World(tmp_path, Publishing(lambda: world.publish(*arriving(world, 1)), stops_after=3))
         world.publish(*arriving(world, 2))

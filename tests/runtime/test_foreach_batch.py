@@ -18,7 +18,7 @@ import windrow
 from tests.clocks import NOW
 from tests.engine.streamer import SCHEMA, pass_files
 from tests.messages import SECOND, message, table
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import to_plain_types
 from windrow.reading.tables import open_ledger
 from windrow.settings.settings import Settings
 
@@ -64,7 +64,7 @@ class Stream:
     @property
     def depot(self) -> int:
         """Return how many messages the depot has."""
-        return plain(DeltaTable(str(self.root / "depot")).to_pyarrow_table()).num_rows
+        return to_plain_types(DeltaTable(str(self.root / "depot")).to_pyarrow_table()).num_rows
 
     def batched(self) -> Counter[int]:
         """Return how often each second is in a batch, open or closed."""

@@ -19,14 +19,14 @@ from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.engine.world import World
 from tests.faults.mishaps import OLD, age, assert_whole, data_files
 from tests.messages import HOUR, log, message
-from tests.probes import once
+from tests.probes import act_once
 from windrow import reading
 from windrow.delta.lock import commit_lock
 from windrow.delta.maintenance import Compacted, DeltaRsMaintenance
 from windrow.engine.spark.maintenance import SparkMaintenance
 from windrow.errors import IncompatibleTableError
 from windrow.model import messages, tables
-from windrow.model.results import Maintained
+from windrow.model.results import MaintenanceResult
 from windrow.runtime.maintenance import fold, maintain
 from windrow.runtime.wall_clock import WallClock
 from windrow.testing.points import Point
@@ -56,7 +56,7 @@ def batched(world: World, ten: Path) -> World:
     return world.filled_from(ten)
 
 
-def maintained(world: World, factory: EngineFactory, **given: Any) -> dict[str, Maintained]:
+def maintained(world: World, factory: EngineFactory, **given: Any) -> dict[str, MaintenanceResult]:
     """Maintain the tables and return what was done to each."""
     settings = {name: given.pop(name) for name in ("maintain", "retention") if name in given}
     opened = world.tables(factory, **settings)
@@ -85,12 +85,12 @@ class TestCompaction:
         assert batched.canonical() == before
         assert_whole(batched)
         again = maintained(batched, embedded)
-        assert again["ledger"] == Maintained("ledger", batched.ledger, "90d")
-        assert again["depot"] == Maintained("depot", batched.depot, "90d")
+        assert again["ledger"] == MaintenanceResult("ledger", batched.ledger, "90d")
+        assert again["depot"] == MaintenanceResult("depot", batched.depot, "90d")
 
     def test_live_rows_are_folded(self, batched: World, embedded: EngineFactory) -> None:
         """Of live rows those that count are left; a second time there is nothing to fold."""
-        batched.publish(log(versions=1, seed=5, begin=NOW + 10_000_000)[0])
+        batched.publish(log(versions=1, seed=5, start=NOW + 10_000_000)[0])
         batched.runner(embedded).once()
         maintained(batched, embedded)
         rows = DeltaTable(batched.ledger).to_pyarrow_table(filters=[("state", "in", ["open", "progress"])])
@@ -103,8 +103,8 @@ class TestCompaction:
     @pytest.mark.slow_on_spark
     def test_beside_a_microbatch(self, batched: World, engine: EngineFactory, embedded: EngineFactory) -> None:
         """A microbatch between prime and commit is not disturbed: it commits at its first attempt."""
-        batched.publish(log(versions=1, seed=5, begin=NOW + 10_000_000)[0])
-        at = once(Point.BEFORE_COMMIT, lambda: maintained(batched, embedded))
+        batched.publish(log(versions=1, seed=5, start=NOW + 10_000_000)[0])
+        at = act_once(Point.BEFORE_COMMIT, lambda: maintained(batched, embedded))
         batched.probed(engine, at, max_retries=0).once()
         assert batched.history()[-1]["attempt"] == 1
         assert_whole(batched)
@@ -116,7 +116,7 @@ class TestCompaction:
 
         def publish_and_run() -> None:
             for seed in range(6):
-                batched.publish(log(versions=1, seed=seed, begin=NOW + 10_000_000 * seed)[0])
+                batched.publish(log(versions=1, seed=seed, start=NOW + 10_000_000 * seed)[0])
                 batched.runner(embedded).once()
             stop.set()
 
@@ -172,7 +172,7 @@ class TestCleanUp:
         assert not data_files(batched.ledger, "_change_data/**/*.parquet")
         assert data_files(batched.ledger, "state=*/*/*.parquet") == set(map(Path, local_files(batched.ledger)))
         assert batched.canonical() == before
-        batched.publish(log(versions=1, seed=5, begin=NOW + 10_000_000)[0])
+        batched.publish(log(versions=1, seed=5, start=NOW + 10_000_000)[0])
         batched.runner(embedded).once()
         assert batched.canonical() == batched.expected()
 
@@ -199,7 +199,7 @@ class TestCleanUp:
         old as `retention` was read a little later.
         """
         clock.set(WallClock().now())
-        world.publish(*log(versions=3, begin=clock.now() - 60_000_000))
+        world.publish(*log(versions=3, start=clock.now() - 60_000_000))
         clock.advance(1_000_000)
         world.runner(embedded).once()
         opened = world.tables(embedded, retention="10h")
@@ -213,7 +213,7 @@ class TestCleanUp:
         """
         world.publish(*log(versions=3))
         world.runner(embedded).once()
-        world.publish(*log(versions=2, seed=5, begin=NOW + 10_000_000))
+        world.publish(*log(versions=2, seed=5, start=NOW + 10_000_000))
         DeltaTable(world.depot).optimize.compact()
         age(world.depot, since=4)
         before = disk(world.depot)
@@ -232,7 +232,7 @@ class TestCleanUp:
         ledgers = own, other, strange = world.ledger, str(tmp_path / "other"), str(tmp_path / "strange")
         for world.ledger in ledgers[:2]:
             world.runner(embedded).once()
-        world.publish(*log(versions=2, seed=5, begin=NOW + 10_000_000))
+        world.publish(*log(versions=2, seed=5, start=NOW + 10_000_000))
         World(tmp_path / "x", world.clock, ledger="../strange").runner(embedded).once()
         DeltaTable(world.depot).optimize.compact()
         age(world.depot, since=4)
@@ -349,7 +349,7 @@ class TestTables:
         properties = DeltaTable(batched.ledger).metadata().configuration
         assert tables.retention_properties("30d").items() <= properties.items()
         assert not maintained(batched, embedded, retention="30d")["ledger"].retention_changed
-        batched.publish(log(versions=1, seed=5, begin=NOW + 10_000_000)[0])
+        batched.publish(log(versions=1, seed=5, start=NOW + 10_000_000)[0])
         batched.runner(embedded).once()
         assert_whole(batched)
 

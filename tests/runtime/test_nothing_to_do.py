@@ -21,8 +21,8 @@ from tests.engine.world import World
 from tests.messages import HOUR, SECOND, log, message
 from windrow.engine.choice import PLATFORMS
 from windrow.errors import DepotMismatchError
-from windrow.operate import Observer, Run
-from windrow.runtime.driver import Summary
+from windrow.operate import Observer, RunInfo
+from windrow.runtime.driver import RunSummary
 from windrow.runtime.run import batcher_of, idle_run, idle_summary
 from windrow.settings.settings import Settings
 
@@ -82,7 +82,7 @@ def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def asked(world: World, **values: Any) -> Summary | None:
+def asked(world: World, **values: Any) -> RunSummary | None:
     """Ask whether a run on Spark has nothing to do, without idle ticks unless set."""
     settings = world.settings(SPARK, **{"idle_timeout": "never", **values})
     return idle_run(settings, batcher_of(settings), world.clock.now())
@@ -172,14 +172,14 @@ class TestCommand:
 class TestIdle:
     def test_nothing_to_do(self, world: World) -> None:
         """Where nothing is new and nothing due the summary is that of a run on Spark without microbatches."""
-        assert asked(world) == Summary("spark")
-        assert asked(world, idle_timeout="10s") == Summary("spark")
+        assert asked(world) == RunSummary("spark")
+        assert asked(world, idle_timeout="10s") == RunSummary("spark")
 
     def test_versions_without_rows(self, world: World) -> None:
         """Versions of the depot that added no row are nothing new."""
         DeltaTable(world.depot).optimize.compact()
         DeltaTable(world.depot).alter.set_table_properties({"delta.appendOnly": "true"})
-        assert asked(world) == Summary("spark")
+        assert asked(world) == RunSummary("spark")
 
     def test_new_rows(self, world: World) -> None:
         """One message that is new is something to do."""
@@ -196,13 +196,13 @@ class TestIdle:
         world.clock.advance(HOUR)
         assert world.rows("open") != []
         assert asked(world, idle_timeout="10s") is None
-        assert asked(world) == Summary("spark")
+        assert asked(world) == RunSummary("spark")
 
     def test_nothing_open(self, world: World, embedded: EngineFactory) -> None:
         """Where no batch is open none is due, however late it is."""
         world.runner(embedded).flush()
         world.clock.advance(HOUR)
-        assert asked(world, idle_timeout="10s") == Summary("spark")
+        assert asked(world, idle_timeout="10s") == RunSummary("spark")
 
     def test_other_rules(self, world: World) -> None:
         """Other rules than those in force are to be recorded."""
@@ -210,7 +210,7 @@ class TestIdle:
 
     def test_other_start(self, world: World) -> None:
         """Another `start_from` than the ledger's is the engine's to take or to refuse; its own is none."""
-        assert asked(world, start_from="beginning") == Summary("spark")
+        assert asked(world, start_from="beginning") == RunSummary("spark")
         assert asked(world, start_from="end") is None
 
     def test_no_ledger(self, world: World) -> None:
@@ -230,7 +230,7 @@ class TestIdle:
         world.runner(embedded).pause()
         world.publish([message()])
         world.clock.advance(HOUR)
-        assert asked(world, idle_timeout="10s", rules={"max_delay": "8s"}) == Summary("spark", paused=True)
+        assert asked(world, idle_timeout="10s", rules={"max_delay": "8s"}) == RunSummary("spark", paused=True)
 
     def test_other_depot(self, world: World, tmp_path: Path) -> None:
         """The ledger of another depot is refused, as the engine would refuse it."""
@@ -263,7 +263,7 @@ class TestWhereItLooks:
     @pytest.mark.ci
     def test_session_that_runs(self, world: World, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         """Where a session of Spark runs in this process already there is none to save either."""
-        assert asked(world) == Summary("spark")
+        assert asked(world) == RunSummary("spark")
         monkeypatch.setitem(sys.modules, "pyspark.sql", sys.modules["pyspark"].sql)
         assert spark.getActiveSession() is not None
         assert asked(world) is None
@@ -273,16 +273,16 @@ class TestWhereItLooks:
         monkeypatch.chdir(Path(world.depot).parent)
         for depot in (world.depot, "depot", f"file:{world.depot}"):
             settings = Settings(depot=depot, ledger="ledger", engine="spark", idle_timeout="never")
-            assert idle_run(settings, batcher_of(settings), world.clock.now()) == Summary("spark")
+            assert idle_run(settings, batcher_of(settings), world.clock.now()) == RunSummary("spark")
 
 
-class Noting(Observer):
+class RecordingObserver(Observer):
     """Notes what it is told."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []
 
-    def started(self, run: Run) -> None:
+    def started(self, run: RunInfo) -> None:
         """Note the engine."""
         self.told.append(run.engine)
 
@@ -295,15 +295,15 @@ class TestProgram:
     def test_run(self, world: World, forbidden: Callable[[], None]) -> None:
         """`windrow.run` of a ledger with nothing to do opens no engine, and its observers hear of start and end."""
         forbidden()
-        noting = Noting()
+        noting = RecordingObserver()
         settings = world.settings(SPARK, idle_timeout="never")
-        assert windrow.run(settings, clock=world.clock, observers=[noting]) == Summary("spark")
+        assert windrow.run(settings, clock=world.clock, observers=[noting]) == RunSummary("spark")
         assert noting.told == ["spark", None]
 
     def test_not_idle(self, world: World) -> None:
         """Of a run that has something to do nobody hears before it begins."""
         world.publish([message(received_at=world.clock.now() + SECOND)])
-        noting = Noting()
+        noting = RecordingObserver()
         assert idle_summary(world.settings(SPARK, idle_timeout="never"), world.clock, [noting]) is None
         assert noting.told == []
 

@@ -5,16 +5,16 @@ from pathlib import Path
 import pytest
 
 from windrow.errors import TableMissingError
-from windrow.settings.path_cache import REPLAY, PathBook
+from windrow.settings.path_cache import REPLAY, TablePathCache
 
 
 def test_what_was_noted_is_found(tmp_path: Path) -> None:
     """The path of a catalog table is found under its name, beside the settings file, and a newer one replaces it."""
     config = str(tmp_path / "windrow.toml")
-    PathBook.beside(config).note("plant.ledger", "/old")
-    PathBook.beside(config).note("plant.ledger", "/warehouse/ledger")
-    PathBook.beside(config).note("plant.depot", "/warehouse/depot")
-    book = PathBook.beside(config)
+    TablePathCache.beside(config).note("plant.ledger", "/old")
+    TablePathCache.beside(config).note("plant.ledger", "/warehouse/ledger")
+    TablePathCache.beside(config).note("plant.depot", "/warehouse/depot")
+    book = TablePathCache.beside(config)
     assert (book.path("plant.ledger"), book.path("plant.depot")) == ("/warehouse/ledger", "/warehouse/depot")
     assert book.file == tmp_path / ".windrow" / "paths.json"
 
@@ -22,7 +22,7 @@ def test_what_was_noted_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["data/ledger", "./plant.ledger", "s3://bucket/ledger"])
 def test_paths_stay(tmp_path: Path, path: str) -> None:
     """A path is returned unchanged, and nothing is recorded for it."""
-    book = PathBook(tmp_path / "paths.json")
+    book = TablePathCache(tmp_path / "paths.json")
     book.note(path, "/elsewhere")
     assert book.path(path) == path
     assert not book.file.exists()
@@ -30,7 +30,7 @@ def test_paths_stay(tmp_path: Path, path: str) -> None:
 
 def test_nothing_noted(tmp_path: Path) -> None:
     """An unknown name is an error that says which command records it; so is any name if the file is broken."""
-    book = PathBook(tmp_path / "paths.json")
+    book = TablePathCache(tmp_path / "paths.json")
     with pytest.raises(TableMissingError, match="windrow init"):
         book.path("plant.ledger")
     book.file.write_text("{broken")
@@ -42,7 +42,7 @@ def test_nothing_noted(tmp_path: Path) -> None:
 
 def test_of_a_platform(tmp_path: Path) -> None:
     """Where a platform provides Spark, the error says what to do without a path; a path that is noted is used."""
-    book = PathBook(tmp_path / "paths.json")
+    book = TablePathCache(tmp_path / "paths.json")
     with pytest.raises(TableMissingError, match=r"only Spark reaches the files of .* plant\.ledger") as refused:
         book.path("plant.ledger", REPLAY, by_platform=True)
     assert (refused.value.hint or "").startswith("`windrow verify --all` derives")

@@ -4,7 +4,7 @@ import pytest
 
 from windrow.errors import DepotUnreadableError, SettingsError
 from windrow.model.commits import Commit
-from windrow.settings.start_from import DAY, Start
+from windrow.settings.start_from import DAY, StartFrom
 
 NOW = 1_700_000_000_000_000
 LOG = [Commit(version, NOW + version * 1_000_000, rows) for version, rows in enumerate([0, 10, 20, 0, 5])]
@@ -13,7 +13,7 @@ CLEANED = LOG[2:]
 
 def before(text: str, commits: list[Commit] = LOG, now: int = NOW) -> int:
     """Return the version before the first one that a start reads."""
-    return Start.parse(text).version_before(4, now, lambda: commits)
+    return StartFrom.parse(text).version_before(4, now, lambda: commits)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_commit_times_that_go_back() -> None:
     out.
     """
     commits = [Commit(0, 0, 1), Commit(1, 30, 1), Commit(2, 10, 1), Commit(3, 40, 1)]
-    assert Start("timestamp", 20).version_before(3, 0, lambda: commits) == 0
+    assert StartFrom("timestamp", 20).version_before(3, 0, lambda: commits) == 0
 
 
 @pytest.mark.parametrize("text", ["timestamp:2000-01-01", "days-ago:9000", "records-ago:26"])
@@ -97,4 +97,4 @@ def test_unknown_rows() -> None:
 def test_without_meaning(text: str) -> None:
     """An invalid start is refused with the valid forms."""
     with pytest.raises(SettingsError, match=r"start_from|timestamp"):
-        Start.parse(text)
+        StartFrom.parse(text)

@@ -115,7 +115,7 @@ class TestEmbedded:
         """A round with one microbatch of a thousand messages makes 40 requests at most, however many were before it."""
         runner = bucket.runner(embedded, idle_timeout="10s")
         for number in range(before + 1):
-            bucket.publish(*log(1, seed=number, size=1_000, begin=NOW + number * MINUTE))
+            bucket.publish(*log(1, seed=number, size=1_000, start=NOW + number * MINUTE))
             bucket.clock.set(NOW + (number + 1) * MINUTE)
             proxy.taken()
             runner.once()
@@ -179,7 +179,7 @@ class TestBothEngines:
     def test_requests(self, bucket, spark_driver, proxy, commit, most):
         """A round with one microbatch of a thousand messages makes 120 requests at most, and 105 by files."""
         for number in range(2):
-            bucket.publish(*log(1, seed=number, size=1_000, begin=NOW + number * MINUTE))
+            bucket.publish(*log(1, seed=number, size=1_000, start=NOW + number * MINUTE))
             bucket.clock.set(NOW + (number + 1) * MINUTE)
             proxy.taken()
             assert spark_driver.do(bucket, "round", commit=commit) == number + 1

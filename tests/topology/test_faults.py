@@ -23,7 +23,7 @@ from tests.engine.test_machine import TestHistories
 from tests.engine.test_stream import test_checkpoints_are_used_once
 from tests.faults.trials.processes import Child
 from tests.messages import log
-from tests.probes import once
+from tests.probes import act_once
 from tests.topology.banks import bank
 from tests.topology.killed import drive_bank
 from tests.topology.world import BankWorld
@@ -64,7 +64,7 @@ def test_depot_added_beside_a_driver(world: BankWorld, point: Point) -> None:
     world.publish(*log(versions=2))
     world.publish_in_branch(*log(versions=1))
     rival = world.runner(EMBEDDED)
-    world.probed(EMBEDDED, once(point, rival.once), branch=True).once()
+    world.probed(EMBEDDED, act_once(point, rival.once), branch=True).once()
     assert world.canonical() == world.expected()
     world.assert_balanced()
 

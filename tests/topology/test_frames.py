@@ -261,8 +261,8 @@ def test_rows_stay_on_the_executors(spark: Any, tmp_path: Path) -> None:
 
     harness = Harness(topology, tmp_path, engine="spark", session=spark, max_driver_messages=100)
     harness.create(pa.schema([("number", pa.int64())]))
-    for begin in (0, 5_000):
-        harness.append(pa.table({"number": range(begin, begin + 5_000)}))
+    for start in (0, 5_000):
+        harness.append(pa.table({"number": range(start, start + 5_000)}))
         harness.run()
     totals = {row["remainder"]: row["total"] for row in harness.state("sums")}
     assert totals == {one: sum(range(one, 10_000, 10)) for one in range(10)}

@@ -317,8 +317,8 @@ def test_no_file_with_a_row_is_skipped(keys: list[tuple[str, str]], parts: list[
     table = named.append_column("id", state.ids(named)).sort_by("id")
     wanted = IdFilter(state.ids(pa.table({"device": pa.array(parts, pa.string())}), 1), 3)
     assert set(wanted.among(table)["device"].to_pylist()) == set(parts) & {key[0] for key in keys}
-    for begin in range(0, table.num_rows, size):
-        piece = table.slice(begin, size)
+    for start in range(0, table.num_rows, size):
+        piece = table.slice(start, size)
         needed = bool(pc.any(pc.is_in(piece["device"], pa.array(parts, pa.string()))).as_py())
         assert Extent.of_rows(piece).may_hold(wanted.ranges()) >= needed
 

@@ -117,13 +117,13 @@ def test_any_cutting_in_step(tmp_path_factory: pytest.TempPathFactory, gaps: Any
         log.append((depot, now := now + max(gap, number in cuts)))
     for depot in depots:
         harness.append([], depot)
-    begin = 0
+    start = 0
     for end, runs_now in zip([*sorted(min(cut, len(log)) for cut in cuts), len(log)], runs, strict=False):
         for depot in depots:
-            if part := [message(f"{depot} {at}", at) for name, at in log[begin:end] if name == depot]:
+            if part := [message(f"{depot} {at}", at) for name, at in log[start:end] if name == depot]:
                 harness.append(part, depot)
-        begin = max(begin, end)
-        harness.clock.set(AT_NOON + 1_000_000 * (log[begin - 1][1] + 1))
+        start = max(start, end)
+        harness.clock.set(AT_NOON + 1_000_000 * (log[start - 1][1] + 1))
         if runs_now:
             harness.run()
     run_to_the_end(harness)

@@ -14,9 +14,9 @@ import pytest
 from windrow.settings.settings import Settings
 from windrow.source.arrivals import Arrivals
 from windrow.testing import Harness
-from windrow.testing.points import Point, Wrapper
+from windrow.testing.points import EngineProxy, Point
 from windrow.topology import Microbatch, Topology
-from windrow.topology.functions import Functions
+from windrow.topology.functions import FunctionAlgorithm
 from windrow.topology.running import runner_of, set_option, tables_of
 from windrow.topology.verify import verify_topology
 
@@ -43,7 +43,7 @@ class Hanging:
         return work()
 
 
-class HangingLedger(Wrapper):
+class HangingLedger(EngineProxy):
     """A real ledger that hangs when it is read, or when it commits."""
 
     hanging: Hanging
@@ -58,7 +58,7 @@ class HangingLedger(Wrapper):
         return self.hanging.call("commit", lambda: self.inner.commit(*given))
 
 
-class HangingSource(Wrapper):
+class HangingSource(EngineProxy):
     """A real source that hangs when it is read."""
 
     hanging: Hanging
@@ -100,7 +100,9 @@ def test_hanging_phase(tmp_path: Path, phase: str, beside: bool) -> None:
     probed: Any = {name: HangingSource(source, nowhere) for name, source in sources.items()}
     for one in (ledger, *probed.values()):
         one.hanging = hanging
-    runner = runner_of(harness.topology, probed, ledger, harness.clock, Functions(harness.topology, probed, ledger))
+    runner = runner_of(
+        harness.topology, probed, ledger, harness.clock, FunctionAlgorithm(harness.topology, probed, ledger)
+    )
     ledger.armed, began = True, time.monotonic()
     if beside:
         thread = threading.Thread(target=runner.once)

@@ -32,17 +32,17 @@ from windrow.errors import (
     TopologyError,
     UsageError,
 )
-from windrow.model.results import Committed
+from windrow.model.results import CommittedMicrobatch
 from windrow.runtime import driver
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
 from windrow.source.embedded import EmbeddedSource
 from windrow.testing import Crashed, Harness, ManualClock, Point
 from windrow.topology import ArrowState, Depot, Microbatch, Topology, opened, run_topology
-from windrow.topology.functions import Functions
+from windrow.topology.functions import FunctionAlgorithm
 from windrow.topology.running import rollback, set_option
 from windrow.topology.verify import verify_topology
-from windrow.topology.work import Work, application
+from windrow.topology.work import FunctionCalls, application
 
 EMBEDDED = Settings(engine="embedded")
 
@@ -129,7 +129,7 @@ class TestDepots:
             write_deltalake(tmp_path / "copy", rows, mode="append")
         runner = harness.runner()
 
-        def exchange(done: Committed) -> None:
+        def exchange(done: CommittedMicrobatch) -> None:
             if done.depots == {"a": 2}:
                 (tmp_path / "a").rename(tmp_path / "away")
                 (tmp_path / "copy").rename(tmp_path / "a")
@@ -847,9 +847,9 @@ class TestOutputs:
         """A driver that plans after another one has committed and forgotten the plan does not call its functions."""
         harness, rival = Harness(chain(), tmp_path), Harness(chain(), tmp_path)
         harness.append([message(1)])
-        number, functions = Functions.number, 0
+        number, functions = FunctionAlgorithm.number, 0
 
-        def late(self: Functions, least: int) -> int:
+        def late(self: FunctionAlgorithm, least: int) -> int:
             nonlocal functions
             functions += 1
             if functions == 1:
@@ -857,7 +857,7 @@ class TestOutputs:
             return number(self, least)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Functions, "number", late)
+            patch.setattr(FunctionAlgorithm, "number", late)
             harness.run()
         found = DeltaTable(tmp_path / "doubled").to_pyarrow_table()["payload"].to_pylist()
         assert found == ["1", "1"]
@@ -867,9 +867,9 @@ class TestOutputs:
         """After a RESTORE brings back a plan that was saved too late, the output gets all rows."""
         harness, rival = Harness(chain(), tmp_path), Harness(chain(), tmp_path)
         harness.append([message(1)])
-        number, calls = Functions.number, 0
+        number, calls = FunctionAlgorithm.number, 0
 
-        def late(self: Functions, least: int) -> int:
+        def late(self: FunctionAlgorithm, least: int) -> int:
             nonlocal calls
             calls += 1
             found = number(self, least)
@@ -881,7 +881,7 @@ class TestOutputs:
             return found
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Functions, "number", late)
+            patch.setattr(FunctionAlgorithm, "number", late)
             patch.setattr(driver, "uuid4", lambda: SimpleNamespace(hex=token))
             harness.run()
         DeltaTable(harness.topology.location).restore(0)
@@ -899,10 +899,10 @@ class TestOutputs:
         """A microbatch whose rows the output skips, because a later plan appended first, is planned anew."""
         session = request.getfixturevalue("spark") if engine == "spark" else None
         harness = Harness(chain(), tmp_path, engine=engine, session=session, max_retries=2)
-        append, calls = Work.append, 0
+        append, calls = FunctionCalls.append, 0
         harness.append([message(1)])
 
-        def later(self: Work) -> None:
+        def later(self: FunctionCalls) -> None:
             nonlocal calls
             calls += 1
             if calls == 1:
@@ -912,7 +912,7 @@ class TestOutputs:
             append(self)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Work, "append", later)
+            patch.setattr(FunctionCalls, "append", later)
             harness.run()
         found = DeltaTable(tmp_path / "doubled").to_pyarrow_table()["payload"].to_pylist()
         assert sorted(found) == ["1", "1", "of another plan"]
@@ -921,10 +921,10 @@ class TestOutputs:
     def test_a_faster_driver(self, tmp_path: Path) -> None:
         """A driver that appends after another one has committed this microbatch and the next one has not failed."""
         harness, rival = Harness(chain(), tmp_path), Harness(chain(), tmp_path)
-        append, calls = Work.append, 0
+        append, calls = FunctionCalls.append, 0
         harness.append([message(1)])
 
-        def late(self: Work) -> None:
+        def late(self: FunctionCalls) -> None:
             nonlocal calls
             calls += 1
             if calls == 1:
@@ -934,7 +934,7 @@ class TestOutputs:
             append(self)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Work, "append", late)
+            patch.setattr(FunctionCalls, "append", late)
             harness.run()
         found = DeltaTable(tmp_path / "doubled").to_pyarrow_table()["payload"].to_pylist()
         assert sorted(found) == ["1", "1", "2", "2"]

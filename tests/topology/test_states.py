@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine.factory import EngineFactory
-from windrow.columnar.arrow import no_rows
+from windrow.columnar.arrow import empty_table
 from windrow.errors import NotFoundError, TopologyError
 from windrow.testing import Harness
 from windrow.topology import ArrowState, Microbatch, Topology
@@ -222,7 +222,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 3), st.none() | st.integers(-9, 9)), ma
 @given(st.lists(ROWS, max_size=4))
 def test_combine(batches: list[list[tuple[int, int | None]]]) -> None:
     """However rows are spread over calls, `combine` has for each key what one pass over all of them has."""
-    stored = no_rows(pa.schema([("id", pa.string()), *STATE.columns]))
+    stored = empty_table(pa.schema([("id", pa.string()), *STATE.columns]))
     state = ArrowState(STATE, lambda _: stored, lambda: 0)
     for batch in batches:
         rows = pa.table(

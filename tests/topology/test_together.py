@@ -113,7 +113,7 @@ def test_refused(placed: dict[str, Topology], tmp_path: Path) -> None:
         run_together([TopologyRun(placed["a"])], metrics, lambda runner: runner.once())
 
 
-class Counted:
+class CallCounter:
     """Counts how often the rows of a version are read."""
 
     def __init__(self, rows: int = 10) -> None:
@@ -133,7 +133,7 @@ def key(version: int) -> Key:
 class TestSharedRows:
     def test_kept_until_all_have_taken_them(self) -> None:
         """Rows are read for the first reader, kept for the others, and forgotten after the last one."""
-        shared, version = SharedRows({"depot": 3}, 1_000), Counted()
+        shared, version = SharedRows({"depot": 3}, 1_000), CallCounter()
         for _ in range(3):
             assert shared.rows(key(1), version.read) == [version.table]
         assert version.times == 1
@@ -142,20 +142,20 @@ class TestSharedRows:
 
     def test_limit(self) -> None:
         """Beyond the limit the oldest versions are forgotten, and one that is larger is not kept."""
-        shared, versions = SharedRows({"depot": 2}, 200), [Counted() for _ in range(3)]
+        shared, versions = SharedRows({"depot": 2}, 200), [CallCounter() for _ in range(3)]
         for number, version in enumerate(versions):
             shared.rows(key(number), version.read)
         for number, version in reversed(list(enumerate(versions))):
             shared.rows(key(number), version.read)
         assert [version.times for version in versions] == [2, 1, 1]
-        large = Counted(100)
+        large = CallCounter(100)
         for _ in range(2):
             shared.rows(key(9), large.read)
         assert large.times == 2
 
     def test_read_by_many_at_once(self) -> None:
         """Threads that want the same version wait for the one that reads it."""
-        shared, version, began = SharedRows({"depot": 8}, 1_000), Counted(), threading.Barrier(8)
+        shared, version, began = SharedRows({"depot": 8}, 1_000), CallCounter(), threading.Barrier(8)
 
         def take() -> None:
             began.wait()

@@ -17,10 +17,10 @@ from tests.topology.banks import ACCOUNTS, BEGIN, HERE, OF_BRANCH, Random, bank,
 from windrow.delta.creation import create_depot
 from windrow.model.clock import Clock
 from windrow.runtime.loop import Runner
-from windrow.runtime.microbatch import Microbatch
+from windrow.runtime.microbatch import MicrobatchAttempt
 from windrow.settings.settings import Settings
 from windrow.testing.points import ProbedAlgorithm, ProbedLedger
-from windrow.topology.functions import Functions
+from windrow.topology.functions import FunctionAlgorithm
 from windrow.topology.running import runner_of, tables_of
 
 NAME = "transfers"
@@ -73,11 +73,11 @@ class BankWorld(World):
         """Return the runner of the bank on tables."""
         return bank_runner(tables, called.pop("clock", self.clock), **called)
 
-    def microbatch(self, factory: EngineFactory) -> Microbatch:
+    def microbatch(self, factory: EngineFactory) -> MicrobatchAttempt:
         """Return a primed microbatch."""
         tables = self.tables(factory)
-        functions = Functions(bank(self.depot, self.ledger), tables.sources, tables.ledger)
-        return Microbatch(tables.ledger, tables.sources, functions, self.clock)
+        functions = FunctionAlgorithm(bank(self.depot, self.ledger), tables.sources, tables.ledger)
+        return MicrobatchAttempt(tables.ledger, tables.sources, functions, self.clock)
 
     def canonical(self, version: int | None = None) -> list[Row]:
         """Return the states."""
@@ -88,7 +88,7 @@ class BankWorld(World):
     def expected(self, after: int = 0, now: int | None = None, flush: bool = False) -> list[Row]:
         """Return the states after all transfers from a version of the depot on, one by one."""
         versions = [(self.depot, after), (self.branch, 0)]
-        payloads = [payload for depot, begin in versions for payload in self._arrived_from(depot, begin)]
+        payloads = [payload for depot, start in versions for payload in self._arrived_from(depot, start)]
         funds, moved = expected(payloads)
         return [{"account": account, "amount": amount} for account, amount in sorted(funds.items())] + [
             {"holder": holder, "sent": sent, "received": received} for holder, (sent, received) in sorted(moved.items())
@@ -117,10 +117,10 @@ class BankWorld(World):
     def _transfers(self, rows: Iterable[Row], among: Sequence[str]) -> list[Row]:
         return [row | transfer(self._random, next(self._numbers), among) for row in rows]
 
-    def _arrived_from(self, depot: str, begin: int) -> list[str]:
+    def _arrived_from(self, depot: str, start: int) -> list[str]:
         """Return the payloads of a depot from a version on, in their order."""
         arrived = self.arrived(depot).sort_by([("version", "ascending"), ("sequence", "ascending")])
-        return arrived.filter(pc.greater_equal(arrived["version"], begin))["payload"].to_pylist()
+        return arrived.filter(pc.greater_equal(arrived["version"], start))["payload"].to_pylist()
 
 
 def bank_tables(settings: Settings, session: Any = None, branch: str | None = None) -> Tables:
@@ -133,7 +133,7 @@ def bank_runner(tables: Tables, clock: Clock, **called: Any) -> Runner:
     sources, ledger = tables.sources, tables.ledger
     branch = sources["branch"].settings.depot if "branch" in sources else None
     topology = bank(sources[NAME].settings.depot, ledger.settings.ledger, branch)
-    functions: Any = Functions(topology, sources, ledger)
+    functions: Any = FunctionAlgorithm(topology, sources, ledger)
     if isinstance(ledger, ProbedLedger):
         functions = ProbedAlgorithm(functions, ledger.at)
     return runner_of(topology, sources, ledger, clock, functions, **called)

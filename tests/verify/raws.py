@@ -113,7 +113,7 @@ def random_world(seed: int, root: Path) -> RawWorld:
             for at in range(random.randint(0, 12))
         )
         ends = sorted(random.choices(range(len(text) + 1), k=random.randint(0, 6)))
-        parts = [text[begin:end] for begin, end in zip([0, *ends], [*ends, len(text)], strict=True)]
+        parts = [text[start:end] for start, end in zip([0, *ends], [*ends, len(text)], strict=True)]
         chunks += [
             chunk(source, number, part, number == len(parts), NOW + random.randint(0, 9) * SECOND)
             for number, part in enumerate(parts, 1)

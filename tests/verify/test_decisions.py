@@ -104,12 +104,12 @@ class TestBounded:
         steps: list[Standing] = []
         report = verify(world.depot, world.ledger, progress=steps.append)
         assert (steps[0], report.ok) == (Standing(), True)
-        begin, *told, last = steps[1:]
+        start, *told, last = steps[1:]
         books, version = report.books[0], world.version()
         accepted = books.in_open_batches + books.in_closed_batches
-        assert begin == Standing(version, 0, 1, 0, books.streams, 0, accepted, 0)
+        assert start == Standing(version, 0, 1, 0, books.streams, 0, accepted, 0)
         assert len(told) == books.streams
-        assert told[-1] == replace(begin, derived_messages=accepted)
+        assert told[-1] == replace(start, derived_messages=accepted)
         assert last == Standing(version, 1, 1, books.streams, books.streams, accepted, accepted, 0)
 
     def test_forgotten(self, world: World, embedded: EngineFactory) -> None:

@@ -12,7 +12,7 @@ from tests.verify.raws import COMMA, RawWorld, chunk, record
 from windrow.formats.format import format_of
 from windrow.formats.part import FormatPart
 from windrow.formats.raw.source import SCHEMA
-from windrow.formats.raw.stage import Staged, stage
+from windrow.formats.raw.stage import StageResult, stage
 from windrow.testing.formats import chunks
 from windrow.verify import verify
 from windrow.verify.raw.grammar import Framings
@@ -23,7 +23,7 @@ STRAY = b'ts,device,remark\n1,a,"nobody closes this\n2,b,fine\n3,c,fine\n4,d,"cl
 BY_CHANCE = b'ts,device,remark\n1,"nobody closes this\n2,b,fine\n3,", really"\n5,e,fine\n'
 
 
-def several(rows: pa.Table, staged: Staged, settings: FormatPart) -> list[dict[str, object]]:
+def several(rows: pa.Table, staged: StageResult, settings: FormatPart) -> list[dict[str, object]]:
     """Return the records of several lines that are none."""
     framings = Framings()
     framings.add(rows, SCHEMA.empty_table(), staged, format_of(settings))

@@ -47,9 +47,9 @@ def flip(file: Path, column: str) -> None:
     group = pq.ParquetFile(file).metadata.row_group(0)
     columns = [group.column(at) for at in range(group.num_columns)]
     place = next(one for one in columns if one.path_in_schema == column)
-    begin = min(at for at in (place.dictionary_page_offset, place.data_page_offset) if at)
-    end, content = begin + place.total_compressed_size, bytearray(file.read_bytes())
-    content[begin:end] = bytes(byte ^ 0xFF for byte in content[begin:end])
+    start = min(at for at in (place.dictionary_page_offset, place.data_page_offset) if at)
+    end, content = start + place.total_compressed_size, bytearray(file.read_bytes())
+    content[start:end] = bytes(byte ^ 0xFF for byte in content[start:end])
     file.write_bytes(content)
 
 

@@ -23,7 +23,7 @@ from tests.engine.world import World
 from tests.messages import Row, log, table
 from tests.verify.worlds import random_world
 from windrow.batching.rules import ShortWindowWarning
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import to_plain_types
 from windrow.errors import NotFoundError, TableUnreadableError
 from windrow.model import tables
 from windrow.verify import Reliance, Report, verify
@@ -96,7 +96,7 @@ def alter(world: World, state: str, change: Change) -> None:
     actions = [json.loads(line) for line in entry.read_text().splitlines()]
     added = next(one["add"] for one in actions if one.get("add", {}).get("path", "").startswith(f"state={state}/"))
     file = pq.read_table(root / added["path"], partitioning=None)
-    rows = plain(file).to_pylist()
+    rows = to_plain_types(file).to_pylist()
     rows = change(rows) or rows
     schema = pa.schema([field for field in tables.ledger_schema(world.payload) if field.name in file.column_names])
     pq.write_table(pa.Table.from_pylist(rows, schema), root / added["path"])

@@ -27,16 +27,16 @@ RULES: dict[str, list[Any]] = {
 def random_world(seed: int, root: Path) -> World:
     """Return tables after data in any microbatches, with ticks, flushes, pauses and changes of the rules between."""
     random, clock = Random(seed), ManualClock()
-    world, rules, begin = World(root, clock), any_rules(random), NOW
+    world, rules, start = World(root, clock), any_rules(random), NOW
     for part in range(random.randint(2, 5)):
         size = random.choice([5, 15, 30])
-        world.publish(*log(versions=random.randint(1, 3), seed=seed * 100 + part, size=size, begin=begin))
-        begin += random.choice([0, 4, 8, 12]) * SECOND
+        world.publish(*log(versions=random.randint(1, 3), seed=seed * 100 + part, size=size, start=start))
+        start += random.choice([0, 4, 8, 12]) * SECOND
         world.runner(EMBEDDED, rules=rules, max_messages=random.choice([1, 20, 1_000])).once()
         for _ in range(random.randint(0, 2)):
             clock.advance(random.choice([0, 1, 5, 30]) * SECOND)
             rules = any_rules(random) if random.random() < 0.3 else rules
-            to = begin + random.randint(-5, 15) * SECOND
+            to = start + random.randint(-5, 15) * SECOND
             random.choice(HAPPENS)(world, rules, to)
     return world
 

@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 
 from windrow.batching.rules import Rules
 from windrow.batching.step import follow
-from windrow.batching.streams import Clocks, decide, listed, refused
-from windrow.columnar.arrow import at_once, plain_type, to_numpy, without
+from windrow.batching.streams import Clocks, decide, list_batches, refused
+from windrow.columnar.arrow import drop_rows, run_parallel, to_numpy, to_plain_type
 from windrow.model import messages as message_columns
 from windrow.model import tables
-from windrow.model.admission import refused_before_rules
+from windrow.model.admission import reject_inadmissible
 from windrow.model.floors import Cuts, Floors, processing_times
 from windrow.model.payload import parse
 from windrow.model.rejected_rows import rejected
@@ -24,7 +24,7 @@ from windrow.model.timestamps import microseconds_of
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class BatchState:
     """The state between two calls: the open batches, the clock and the cut of each source, and the rules in force."""
 
     open: pa.Table
@@ -32,29 +32,29 @@ class State:
     cuts: Floors
     rules: Rules
 
-    def after(self, cuts: Cuts) -> State:
+    def after(self, cuts: Cuts) -> BatchState:
         """Return the state after a flush or a change of the rules."""
         floors, cut = self.floors.raised(cuts.source, cuts.floor), self.cuts.raised(cuts.source, cuts.cut)
         return replace(self, floors=floors, cuts=cut)
 
 
 @dataclass(frozen=True, slots=True)
-class Batched:
+class BatchResult:
     """The result of `batch`: open and closed `batches`, `rejected` messages, the `state` for the next call."""
 
     batches: pa.Table
     rejected: pa.Table
-    state: State
+    state: BatchState
 
 
 def batch(
     messages: pa.Table,
     rules: Rules,
-    state: State | None = None,
+    state: BatchState | None = None,
     now: int | datetime | None = None,
     flush: bool = False,
     payload_type: str = "",
-) -> Batched:
+) -> BatchResult:
     """Group messages into batches by the rules, each message in exactly one batch or rejected with its reason.
 
     Cutting a log into several calls gives the same batches as one.
@@ -87,12 +87,12 @@ def batch(
     payload = parse(payload_type) if payload_type else None
     conforming = message_columns.with_room(message_columns.conform(messages, payload))
     arrived = message_columns.with_dictionaries(by_version(conforming))
-    fields = tables.batch_fields(plain_type(arrived.schema.field("payload").type))
-    before = state or State(pa.schema(fields).empty_table(), Floors.empty(), Floors.empty(), rules)
+    fields = tables.batch_fields(to_plain_type(arrived.schema.field("payload").type))
+    before = state or BatchState(pa.schema(fields).empty_table(), Floors.empty(), Floors.empty(), rules)
     if before.rules != rules:
         before = before.after(follow(before.rules, rules, before.floors))
-    unseen = refused_before_rules(arrived, message_columns.LATEST)
-    valid, good = without(arrived, to_numpy(unseen["row"]))
+    unseen = reject_inadmissible(arrived, message_columns.LATEST)
+    valid, good = drop_rows(arrived, to_numpy(unseen["row"]))
     version_of_valid = to_numpy(valid["version"])
     processing_time, floors = processing_times(valid, before.floors)
     if now is not None:
@@ -100,11 +100,11 @@ def batch(
     decision = decide(valid, processing_time, version_of_valid, before.open, rules, Clocks(floors, before.cuts), flush)
     refusals = [unseen, refused(decision, good, processing_time)]
     rejecting = partial(rejected, arrived, to_numpy(arrived["version"]), refusals, None)
-    batches, refused_messages = at_once([partial(listed, decision), rejecting], arrived.num_rows)
-    return Batched(
+    batches, refused_messages = run_parallel([partial(list_batches, decision), rejecting], arrived.num_rows)
+    return BatchResult(
         batches=batches,
         rejected=refused_messages,
-        state=State(batches.filter(pc.equal(batches["state"], "open")), floors, before.cuts, rules).after(
+        state=BatchState(batches.filter(pc.equal(batches["state"], "open")), floors, before.cuts, rules).after(
             decision.cuts
         ),
     )

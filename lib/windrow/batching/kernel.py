@@ -27,7 +27,7 @@ import numpy as np
 from numba import njit
 
 from windrow.batching.bitset import contains, insert, levels_of, predecessor, remove, successor
-from windrow.batching.numbering import Numbered
+from windrow.batching.numbering import SlotNumbering
 from windrow.columnar.compiled import Flags, Ints, Numbers, Words, compiled_in_place
 
 ACCEPTED, TOO_OLD, TOO_FAR_AHEAD, DUPLICATE = 0, 1, 2, 3
@@ -77,7 +77,7 @@ class Windows(NamedTuple):
         return cls(start, end, first, last, weight, weighed, open_reason, closed_at, changed, at)
 
 
-class Sets(NamedTuple):
+class StreamIndex(NamedTuple):
     """The structures that answer the questions of the rules, see above."""
 
     windows: Words
@@ -89,7 +89,7 @@ class Sets(NamedTuple):
     heavy: Ints  # per position
 
     @classmethod
-    def empty(cls, numbers: Numbered, weighed: bool) -> Sets:
+    def empty(cls, numbers: SlotNumbering, weighed: bool) -> StreamIndex:
         """Return empty sets for all positions and places; `weighed` says whether bytes are needed."""
         positions, places = numbers.time_at.size, numbers.position_at.size
         levels, accepted_levels = levels_of(positions), levels_of(places)
@@ -104,22 +104,22 @@ class Sets(NamedTuple):
         )
 
 
-class Emitted(NamedTuple):
+class EmittedBatches(NamedTuple):
     """The accepted rows, batch by batch, and the window, part, bytes and oversize flag of each batch."""
 
     members: Numbers  # rows
-    begin: Ints  # per batch, and at the end: its first row among `members`
+    start: Ints  # per batch, and at the end: its first row among `members`
     window: Ints
     part: Ints
     byte_count: Ints
     oversize: Flags
 
     @classmethod
-    def room(cls, slots: int) -> Emitted:
+    def room(cls, slots: int) -> EmittedBatches:
         """Allocate arrays for as many batches as there are slots."""
         window, part, byte_count = np.empty((3, slots), np.int64)
-        members, begin = np.empty(slots, np.int32), np.empty(slots + 1, np.int64)
-        return cls(members, begin, window, part, byte_count, np.empty(slots, np.bool_))
+        members, start = np.empty(slots, np.int32), np.empty(slots + 1, np.int64)
+        return cls(members, start, window, part, byte_count, np.empty(slots, np.bool_))
 
 
 @compiled_in_place
@@ -132,17 +132,17 @@ def decide(columns, sizes, limits, sweep, cut, sets, windows, fate):  # type: ig
     `sets` are empty, and every fate is ACCEPTED.
     """
     numbers, count = columns.numbers, sizes.size
-    for stream in range(columns.begin.size - 1):
-        low, high = numbers.position_begin[stream], numbers.position_begin[stream + 1]
-        weigh = _may_exceed(limits, columns.byte_count, columns.begin[stream], columns.begin[stream + 1])
-        slot = columns.begin[stream]
-        for w in range(columns.open_begin[stream], columns.open_begin[stream + 1]):
+    for stream in range(columns.start.size - 1):
+        low, high = numbers.position_start[stream], numbers.position_start[stream + 1]
+        weigh = _may_exceed(limits, columns.byte_count, columns.start[stream], columns.start[stream + 1])
+        slot = columns.start[stream]
+        for w in range(columns.open_start[stream], columns.open_start[stream + 1]):
             slot = _reopen(windows, sets, columns, sizes, w, slot, weigh)
-        head = columns.open_begin[stream] if slot > columns.begin[stream] else NONE  # the next window to close
+        head = columns.open_start[stream] if slot > columns.start[stream] else NONE  # the next window to close
         due = windows.end[head] + limits.max_delay if head != NONE else FOREVER
 
         b, begins, ends = NONE, 0, 0  # the window of the message before; empty if that was closed meanwhile
-        for slot in range(columns.new_begin[stream], columns.begin[stream + 1]):
+        for slot in range(columns.new_start[stream], columns.start[stream + 1]):
             now, t = columns.processing_time[slot], columns.event_time[slot]
             while now >= due:
                 head, due = _close(windows, sets, limits, head, due, high)
@@ -192,11 +192,11 @@ def decide(columns, sizes, limits, sweep, cut, sets, windows, fate):  # type: ig
 
 
 @njit(inline="always")
-def _may_exceed(limits, byte_count, begin, end):  # type: ignore[no-untyped-def]
+def _may_exceed(limits, byte_count, start, end):  # type: ignore[no-untyped-def]
     """Tell whether all messages of a stream together are too large for one batch. If not, no batch can be too large."""
     total = 0
     if limits.max_bytes > 0:
-        for slot in range(begin, end):
+        for slot in range(start, end):
             total += byte_count[slot]
     return limits.max_bytes > 0 and total > limits.max_bytes
 
@@ -411,7 +411,7 @@ def emit(columns, windows, fate, max_bytes, emitted):  # type: ignore[no-untyped
             and emitted.byte_count[count - 1] + weight > max_bytes
         )
         if starts or overflows:
-            emitted.begin[count] = member
+            emitted.start[count] = member
             emitted.window[count] = current
             emitted.part[count] = 0 if starts else emitted.part[count - 1] + 1
             emitted.byte_count[count] = 0
@@ -423,5 +423,5 @@ def emit(columns, windows, fate, max_bytes, emitted):  # type: ignore[no-untyped
         emitted.byte_count[count - 1] += weight
         if max_bytes > 0 and weight > max_bytes:
             emitted.oversize[count - 1] = True
-    emitted.begin[count] = member
+    emitted.start[count] = member
     return count

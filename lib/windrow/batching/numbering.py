@@ -16,47 +16,47 @@ from windrow.columnar.compiled import Ints, Numbers, compiled_in_place
 ONE = np.uint64(1)
 
 
-class Numbered(NamedTuple):
+class SlotNumbering(NamedTuple):
     """The numbers of slots, and their meaning."""
 
     position: Numbers  # per slot
     list_of: Numbers  # per slot
     place: Numbers  # per slot
     time_at: Ints  # per position
-    position_begin: Ints  # per stream, and at the end: its positions
+    position_start: Ints  # per stream, and at the end: its positions
     place_begin: Ints  # per list, and at the end: its places
     position_at: Numbers  # per place
 
 
-def number(ranked: Numbers, begin: Ints, event_time: Ints, kind: Numbers, kinds: int) -> Numbered:
-    """Number the slots of each stream, `ranked` by (event time, kind); `begin` cuts them by stream (S + 1).
+def number(ranked: Numbers, start: Ints, event_time: Ints, kind: Numbers, kinds: int) -> SlotNumbering:
+    """Number the slots of each stream, `ranked` by (event time, kind); `start` cuts them by stream (S + 1).
 
     `kind` numbers the types from 0 to `kinds` - 1.
     """
     slots = ranked.size
     position, list_of, place, position_at = np.empty((4, slots), np.int32)
     time_at, latest = np.empty((2, slots), np.int64)
-    position_begin, place_begin = np.zeros_like(begin), np.zeros(slots + 1, np.int64)
-    numbering = Numbered(position, list_of, place, time_at, position_begin, place_begin, position_at)
-    lists = _number(ranked, begin, event_time, kind, numbering, np.full(kinds, -1), np.zeros(kinds, np.int64), latest)
+    position_start, place_begin = np.zeros_like(start), np.zeros(slots + 1, np.int64)
+    numbering = SlotNumbering(position, list_of, place, time_at, position_start, place_begin, position_at)
+    lists = _number(ranked, start, event_time, kind, numbering, np.full(kinds, -1), np.zeros(kinds, np.int64), latest)
     return numbering._replace(
-        time_at=time_at[: position_begin[-1]],
+        time_at=time_at[: position_start[-1]],
         place_begin=place_begin[: lists + 1].copy(),
         position_at=position_at[: place_begin[lists]],
     )
 
 
 @compiled_in_place
-def _number(ranked, begin, event_time, kind, numbering, stream_here, list_here, latest):  # type: ignore[no-untyped-def]
+def _number(ranked, start, event_time, kind, numbering, stream_here, list_here, latest):  # type: ignore[no-untyped-def]
     """Fill `numbering`, and return how many lists there are.
 
     `list_here` has the list of each kind in the stream `stream_here`, `latest` the last time of each list. The places
     of a list are counted first. Then each list gets its range, after those of the lists before it.
     """
     positions, lists = 0, 0
-    for stream in range(begin.size - 1):
+    for stream in range(start.size - 1):
         first_position, first_list = positions, lists
-        for at in range(begin[stream], begin[stream + 1]):
+        for at in range(start[stream], start[stream + 1]):
             slot = np.uint64(ranked[at])
             t, k = event_time[slot], np.uint64(kind[slot])
             if positions == first_position or t != numbering.time_at[positions - 1]:
@@ -73,10 +73,10 @@ def _number(ranked, begin, event_time, kind, numbering, stream_here, list_here, 
                 numbering.place_begin[one + ONE] += 1
             numbering.list_of[slot] = one
             numbering.place[slot] = numbering.place_begin[one + ONE] - 1
-        numbering.position_begin[stream + 1] = positions
+        numbering.position_start[stream + 1] = positions
         for before in range(first_list, lists):
             numbering.place_begin[before + 1] += numbering.place_begin[before]
-        for at in range(begin[stream], begin[stream + 1]):
+        for at in range(start[stream], start[stream + 1]):
             q = numbering.place_begin[numbering.list_of[at]] + numbering.place[at]
             numbering.place[at], numbering.position_at[q] = q, numbering.position[at]
     return lists

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Literal, get_args
 
 from windrow.errors import RulesError
-from windrow.model.durations import microseconds, text
+from windrow.model.durations import format_duration, microseconds
 
 WindowAnchor = Literal["arrival", "event_time", "aligned"]
 OnRepeat = Literal["split", "keep"]
@@ -92,13 +92,14 @@ class Rules:
             hint = 'Set window_anchor = "aligned", or leave window_offset out.'
             raise RulesError(f"window_offset moves no window with window_anchor = {self.window_anchor!r}", hint)
         if self.window_offset >= self.window:
-            offset, window = text(self.window_offset), text(self.window)
-            hint = f"The windows are the same with {text(self.window_offset % self.window)}."
+            offset, window = format_duration(self.window_offset), format_duration(self.window)
+            hint = f"The windows are the same with {format_duration(self.window_offset % self.window)}."
             raise RulesError(f"window_offset ({offset}) is not shorter than window ({window})", hint)
         if self.window_anchor == "arrival" and self.window <= self.max_delay + self.max_lead:
             warnings.warn(
-                f"window ({text(self.window)}) is not longer than max_delay + max_lead "
-                f"({text(self.max_delay + self.max_lead)}): messages far from the clock start windows of their own",
+                f"window ({format_duration(self.window)}) is not longer than max_delay + max_lead "
+                f"({format_duration(self.max_delay + self.max_lead)}): messages far from the clock start windows of "
+                "their own",
                 ShortWindowWarning,
                 stacklevel=3,
             )

@@ -13,10 +13,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.batching.rules import Rules
-from windrow.columnar.arrow import in_columns, mask, text, to_numpy, where, whole, without
-from windrow.errors import require
+from windrow.columnar.arrow import (
+    boolean_array,
+    combine_chunks,
+    conform,
+    drop_rows,
+    filter_rows,
+    string_scalar,
+    to_numpy,
+)
+from windrow.errors import ensure
 from windrow.model import clock, tables
-from windrow.model.admission import refused_before_rules
+from windrow.model.admission import reject_inadmissible
 from windrow.model.floors import Cuts, Floors, FloorsByVersion
 from windrow.model.messages import with_dictionaries, with_room
 from windrow.model.open_batches import BatchFilter
@@ -51,14 +59,14 @@ class Step:
         version of the row.
         """
         rows, cuts = self.decided(arrived, live)
-        require(
+        ensure(
             # guard: written-ids-unique
             pc.count_distinct(rows["id"]).as_py() == rows.num_rows,
             "duplicate id among the rows to write",
         )
         is_known = pc.is_in(rows["id"], live["id"].combine_chunks())
         # guard: known-has-a-version
-        require(pc.all(pc.equal(rows["known"], is_known)).as_py() is not False, "a row is not known as it should be")
+        ensure(pc.all(pc.equal(rows["known"], is_known)).as_py() is not False, "a row is not known as it should be")
         return rows, cuts
 
     def decided(self, arrived: pa.Table, live: pa.Table) -> tuple[pa.Table, Cuts]:
@@ -66,14 +74,14 @@ class Step:
         from windrow.batching.streams import Clocks, changes, decide, refused
 
         arrived = with_room(with_dictionaries(arrived))
-        unseen = refused_before_rules(arrived, self.latest)
+        unseen = reject_inadmissible(arrived, self.latest)
         # guard: invalid-stays-out
-        messages, row = without(arrived, to_numpy(unseen["row"]))
+        messages, row = drop_rows(arrived, to_numpy(unseen["row"]))
         processing_time = self.floors.processing_times(messages)
         if self.only:
             chosen = np.flatnonzero(_have(messages, self.only))
             messages, row, processing_time = messages.take(pa.array(chosen)), row[chosen], processing_time[chosen]
-        batches = where(live.select(tables.BATCH), pc.equal(live["state"], text(tables.OPEN)))
+        batches = filter_rows(live.select(tables.BATCH_COLUMNS), pc.equal(live["state"], string_scalar(tables.OPEN)))
         if batches.num_rows and not self.flush:
             batches, _ = BatchFilter(lambda: messages, self.passed).needed(batches)
         decision = decide(
@@ -89,11 +97,13 @@ class Step:
         changed, known, is_whole = changes(decision, self.microbatch)
         refusals = [unseen, refused(decision, row, processing_time)]
         rejections = rejected(arrived, to_numpy(arrived["version"]), refusals, self.microbatch)
-        is_open = pc.equal(changed["state"], text(tables.OPEN))
-        changed = changed.append_column(WHOLE, pc.if_else(is_open, mask(is_whole), pa.scalar(None, pa.bool_())))
+        is_open = pc.equal(changed["state"], string_scalar(tables.OPEN))
+        changed = changed.append_column(
+            WHOLE, pc.if_else(is_open, boolean_array(is_whole), pa.scalar(None, pa.bool_()))
+        )
         written = _ledger_rows(changed, live.schema, known)
         # guard: changed-was-read
-        require(_were_read(batches, written), "a batch changed whose messages were not read")
+        ensure(_were_read(batches, written), "a batch changed whose messages were not read")
         refused_rows = _ledger_rows(rejections, live.schema, np.zeros(rejections.num_rows, np.bool_), "rejected")
         return pa.concat_tables([written, refused_rows]), decision.cuts
 
@@ -104,7 +114,7 @@ class Step:
         """
         rows, _ = self(arrived, live)
         stays = live.filter(pc.invert(pc.is_in(live["id"], rows["id"].combine_chunks())))
-        stays = in_columns(stays.drop_columns(["messages"]), live.schema)
+        stays = conform(stays.drop_columns(["messages"]), live.schema)
         stays = stays.append_column("known", pa.array(np.ones(stays.num_rows, np.bool_)))
         marked = zip((rows, stays), (True, False), strict=True)
         return pa.concat_tables(
@@ -114,10 +124,10 @@ class Step:
     @property
     def passed(self) -> Floors:
         """Return, by source, the time up to which windows have ended for good: their batches are overdue."""
-        return passed(self.rules, self.floors.after)
+        return closed_through(self.rules, self.floors.after)
 
 
-def passed(rules: Rules, clocks: Floors) -> Floors:
+def closed_through(rules: Rules, clocks: Floors) -> Floors:
     """Return, by source, the time up to which windows have ended for good at these clocks."""
     floor = np.maximum(clocks.floor, clock.UNKNOWN + rules.max_delay) - rules.max_delay
     return Floors(clocks.source, floor)
@@ -142,15 +152,15 @@ def follow(before: Rules, rules: Rules, floors: Floors) -> Cuts:
 
 def _were_read(batches: pa.Table, written: pa.Table) -> bool:
     """Tell whether none of the rows to write continues an open batch that came without its messages."""
-    unread = where(batches, pc.is_null(batches["messages"]))
-    return not unread.num_rows or pc.any(pc.is_in(unread["id"], whole(written["id"]))).as_py() is not True
+    unread = filter_rows(batches, pc.is_null(batches["messages"]))
+    return not unread.num_rows or pc.any(pc.is_in(unread["id"], combine_chunks(written["id"]))).as_py() is not True
 
 
 def _have(messages: pa.Table, only: Mapping[str, Sequence[str]]) -> np.ndarray:
     """Tell which messages have one of the values of each column."""
     chosen = np.ones(messages.num_rows, np.bool_)
     for name, values in only.items():
-        coded = whole(messages[name])
+        coded = combine_chunks(messages[name])
         chosen &= pc.is_in(coded.dictionary, pa.array(values, pa.string())).take(coded.indices).to_numpy(False)
     return chosen
 

@@ -13,19 +13,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.batching import kernel
-from windrow.batching.columns import SHARE, Columns, Rows, by_stream, columns
+from windrow.batching.columns import SHARE, KernelInput, StreamRows, by_stream, columns
 from windrow.batching.rules import Rules
-from windrow.columnar.arrow import at_once, pieces, plain_type, take, texts, whole
+from windrow.columnar.arrow import (
+    combine_chunks,
+    run_parallel,
+    split_by_bytes,
+    string_array,
+    take_values,
+    to_plain_type,
+)
 from windrow.columnar.compiled import Flags, Ints, Numbers
 from windrow.model import tables
 from windrow.model.admission import REFUSED
 from windrow.model.floors import Cuts, Floors
 from windrow.model.messages import microseconds, times
 
-REASONS = texts(["accepted", "too_old", "too_far_ahead", "duplicate"])
-OPENED_BY = texts(["message", "conflict", "size"])
-STATES = texts(["closed", "open"])
-CLOSED_BY = texts(["timeout", "flush"])
+REASONS = string_array(["accepted", "too_old", "too_far_ahead", "duplicate"])
+OPENED_BY = string_array(["message", "conflict", "size"])
+STATES = string_array(["closed", "open"])
+CLOSED_BY = string_array(["timeout", "flush"])
 
 Fates = npt.NDArray[np.int8]
 Several = TypeVar("Several", bound=NamedTuple)
@@ -60,7 +67,7 @@ class Clocks(NamedTuple):
     cut: Floors
 
 
-class Refused(NamedTuple):
+class RejectedRows(NamedTuple):
     """The refused new messages: their index among all new messages, the reason, and by how much they missed."""
 
     message: Numbers
@@ -69,12 +76,12 @@ class Refused(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class StreamResult:
     """What was decided for some streams: their batches, the accepted rows batch by batch, and the refused messages."""
 
     batches: Batches
     members: Numbers
-    refused: Refused
+    refused: RejectedRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +91,11 @@ class Decision:
     `cuts` says where a flush cuts.
     """
 
-    rows: Rows
+    rows: StreamRows
     rules: Rules
-    shares: Sequence[Share]
+    shares: Sequence[StreamResult]
     batches: Batches
-    refused: Refused
+    refused: RejectedRows
     cuts: Cuts
 
 
@@ -111,11 +118,11 @@ def decide(
     rows = by_stream(messages, processing_time, version, batches)
     sweep, cut = (of_source.of(rows.source) for of_source in clocks)
 
-    def share(first: int, last: int) -> Share:
+    def share(first: int, last: int) -> StreamResult:
         streams = slice(first, last)
-        return decided(rows, first, columns(rows, first, last), rules, sweep[streams], flush, cut[streams])
+        return decide_streams(rows, first, columns(rows, first, last), rules, sweep[streams], flush, cut[streams])
 
-    shares = at_once([partial(share, *streams) for streams in rows.shares(SHARE)], rows.count)
+    shares = run_parallel([partial(share, *streams) for streams in rows.shares(SHARE)], rows.count)
     result = joined(share.batches for share in shares)
     flushed = _cut(result, rows.source, rules, last) if flush else Cuts.none()
     return Decision(rows, rules, shares, result, joined(share.refused for share in shares), flushed)
@@ -135,28 +142,28 @@ def joined(parts: Iterable[Several]) -> Several:
     return each[0]._make(map(np.concatenate, zip(*each, strict=True)))
 
 
-def decided(
-    rows: Rows,
+def decide_streams(
+    rows: StreamRows,
     first: int,
-    columns: Columns,
+    columns: KernelInput,
     rules: Rules,
     sweep: Ints,
     flush: bool = False,
     cut: Ints | None = None,
-) -> Share:
+) -> StreamResult:
     """Decide for the streams of `columns`, the first of which is `first`; `sweep` has their clocks after all messages.
 
     `columns` do not depend on the rules, so they can be used with any number of rules.
     """
     slots, positions = columns.row_of.size, columns.numbers.time_at.size
-    opened = rows.open_begin[first] + columns.open_begin
+    opened = rows.open_start[first] + columns.open_start
     batches = rows.batches[opened[0] : opened[-1]]
     windows = kernel.Windows.room(batches.num_rows + positions, positions)
     fate = np.full(slots, kernel.ACCEPTED, np.int8)
     weighed = 0 < rules.max_batch_bytes < columns.byte_count.sum()
     windows.start[: batches.num_rows] = microseconds(batches["window_start"])
     windows.end[: batches.num_rows] = microseconds(batches["window_end"])
-    windows.open_reason[: batches.num_rows] = pc.index_in(whole(batches["open_reason"]), OPENED_BY).to_numpy()
+    windows.open_reason[: batches.num_rows] = pc.index_in(combine_chunks(batches["open_reason"]), OPENED_BY).to_numpy()
     limits = kernel.Limits(
         rules.window,
         rules.max_delay,
@@ -169,20 +176,20 @@ def decided(
         split_at_midpoint=rules.split_at == "midpoint",
     )
     cut = np.full(sweep.size, kernel.NEVER) if cut is None else cut
-    sets = kernel.Sets.empty(columns.numbers, weighed)
+    sets = kernel.StreamIndex.empty(columns.numbers, weighed)
     sizes = rows.open_sizes[opened[0] : opened[-1]]
     count = kernel.decide(columns, sizes, limits, sweep, cut, sets, windows, fate)
-    stream = np.searchsorted(columns.numbers.position_begin, windows.first[:count], side="right") - 1
+    stream = np.searchsorted(columns.numbers.position_start, windows.first[:count], side="right") - 1
     flushed = (windows.closed_at[:count] == kernel.NEVER) & flush
     windows.closed_at[:count][flushed] = sweep[stream[flushed]]
     windows.changed[:count][flushed] = True
-    emitted = kernel.Emitted.room(slots)
+    emitted = kernel.EmittedBatches.room(slots)
     count = kernel.emit(columns, windows, fate, rules.max_batch_bytes, emitted)
-    window, begin, event_time = emitted.window[:count], emitted.begin[: count + 1], rows.values.event_time
+    window, start, event_time = emitted.window[:count], emitted.start[: count + 1], rows.values.event_time
     result = Batches(
-        messages=np.diff(begin),
-        first_event_time=event_time[emitted.members[begin[:-1]]],
-        last_event_time=event_time[emitted.members[begin[1:] - 1]],
+        messages=np.diff(start),
+        first_event_time=event_time[emitted.members[start[:-1]]],
+        last_event_time=event_time[emitted.members[start[1:] - 1]],
         stream=first + stream[window],
         start=windows.start[window],
         end=windows.end[window],
@@ -195,16 +202,16 @@ def decided(
         oversize=emitted.oversize[:count].copy(),
         known_as=np.where(window < batches.num_rows, opened[0] + window, kernel.NONE),
     )
-    return Share(result, emitted.members[: begin[-1]], _refused(rows, columns, rules, fate))
+    return StreamResult(result, emitted.members[: start[-1]], _refused(rows, columns, rules, fate))
 
 
-def _refused(rows: Rows, columns: Columns, rules: Rules, fate: Fates) -> Refused:
+def _refused(rows: StreamRows, columns: KernelInput, rules: Rules, fate: Fates) -> RejectedRows:
     slots = np.flatnonzero(fate != kernel.ACCEPTED)
     why, ahead = fate[slots], columns.event_time[slots] - columns.processing_time[slots]
     missed_by = np.select(
         [why == kernel.TOO_OLD, why == kernel.TOO_FAR_AHEAD], [-ahead - rules.max_delay, ahead - rules.max_lead], 0
     )
-    return Refused(columns.row_of[slots] - rows.open_rows, why, missed_by)
+    return RejectedRows(columns.row_of[slots] - rows.open_rows, why, missed_by)
 
 
 def _cut(batches: Batches, source_of_stream: pa.Array, rules: Rules, last: Floors | None) -> Cuts:
@@ -221,7 +228,7 @@ def _cut(batches: Batches, source_of_stream: pa.Array, rules: Rules, last: Floor
     return Cuts.flushed(Floors(sources.take(pa.array(had_open)), cut[had_open]), rules.max_delay)
 
 
-def listed(decision: Decision, microbatch: int | None = None) -> pa.Table:
+def list_batches(decision: Decision, microbatch: int | None = None) -> pa.Table:
     """List all batches with the ledger's columns; `microbatch` is the number for newly opened and closed batches."""
     return _batches(decision, _messages(decision.rows, decision.shares), microbatch)
 
@@ -240,7 +247,7 @@ def changes(decision: Decision, microbatch: int) -> tuple[pa.Table, Flags, Flags
     return _batches(changed, messages, microbatch), known, ~np.concatenate(grew)
 
 
-def _changed(share: Share) -> Share:
+def _changed(share: StreamResult) -> StreamResult:
     """Return the batches that changed."""
     members = share.members[np.repeat(share.batches.changed, share.batches.messages)]
     return replace(share, batches=_changed_of(share.batches), members=members)
@@ -250,7 +257,7 @@ def _changed_of(batches: Batches) -> Batches:
     return Batches._make(column[batches.changed] for column in batches)
 
 
-def _grew(share: Share, rows: Rows) -> Flags:
+def _grew(share: StreamResult, rows: StreamRows) -> Flags:
     """Tell which batches are still open in the window that they had, so with all messages that they had."""
     batches = share.batches
     start, end = (np.append(microseconds(rows.batches[name]), 0) for name in ("window_start", "window_end"))
@@ -261,7 +268,7 @@ def _grew(share: Share, rows: Rows) -> Flags:
     return grew
 
 
-def _new(share: Share, grew: Flags, rows: Rows) -> Share:
+def _new(share: StreamResult, grew: Flags, rows: StreamRows) -> StreamResult:
     """Return batches without the messages that those had which only grew."""
     is_new = (share.members >= rows.open_rows) | ~np.repeat(grew, share.batches.messages)
     of = np.repeat(np.arange(grew.size), share.batches.messages)
@@ -269,28 +276,28 @@ def _new(share: Share, grew: Flags, rows: Rows) -> Share:
     return replace(share, batches=share.batches._replace(messages=sizes), members=share.members[is_new])
 
 
-def _messages(rows: Rows, shares: Sequence[Share]) -> pa.ChunkedArray:
+def _messages(rows: StreamRows, shares: Sequence[StreamResult]) -> pa.ChunkedArray:
     """Return the messages of each batch: an array for each share, or several if one cannot hold so many bytes."""
     content, parts = rows.content, list(_parts(shares))
     chosen = [pa.array(members) for members, _ in parts]
-    calls = [partial(take, column, members) for members in chosen for column in content.columns]
-    columns, names = iter(at_once(calls, rows.count)), content.column_names
+    calls = [partial(take_values, column, members) for members in chosen for column in content.columns]
+    columns, names = iter(run_parallel(calls, rows.count)), content.column_names
     return pa.chunked_array(
         [
             pa.ListArray.from_arrays(
-                pa.array(begin), pa.StructArray.from_arrays([whole(next(columns)) for _ in names], names)
+                pa.array(start), pa.StructArray.from_arrays([combine_chunks(next(columns)) for _ in names], names)
             )
-            for _, begin in parts
+            for _, start in parts
         ]
     )
 
 
-def _parts(shares: Sequence[Share]) -> Iterator[tuple[Numbers, Ints]]:
+def _parts(shares: Sequence[StreamResult]) -> Iterator[tuple[Numbers, Ints]]:
     """Yield rows and where each batch begins in them, as many batches at a time as fit one array."""
     for share in shares:
-        begin = np.append(0, np.cumsum(share.batches.messages))
-        for first, last in pieces(share.batches.byte_count):
-            yield share.members[begin[first] : begin[last]], begin[first : last + 1] - begin[first]
+        start = np.append(0, np.cumsum(share.batches.messages))
+        for first, last in split_by_bytes(share.batches.byte_count):
+            yield share.members[start[first] : start[last]], start[first : last + 1] - start[first]
 
 
 def _batches(decision: Decision, messages: pa.ChunkedArray, microbatch: int | None) -> pa.Table:
@@ -322,7 +329,7 @@ def _batches(decision: Decision, messages: pa.ChunkedArray, microbatch: int | No
             np.full(still_open.size, microbatch or 0), mask=still_open | (microbatch is None)
         ),
     }
-    schema = pa.schema(tables.batch_fields(plain_type(rows.content.schema.field("payload").type)))
+    schema = pa.schema(tables.batch_fields(to_plain_type(rows.content.schema.field("payload").type)))
     return tables.rows(schema, values, still_open.size)
 
 

@@ -54,7 +54,7 @@ def _version(wanted: bool) -> None:
     if wanted:
         from windrow.version import VERSION
 
-        shared_options.say(f"windrow {VERSION}")
+        shared_options.print_line(f"windrow {VERSION}")
         raise typer.Exit
 
 
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     terminal.escape_unknown()
     warnings.showwarning = lambda message, *_, **__: terminal.complain(f"warning: {message}")
     try:
-        status: Any = asked(words)(args=words, standalone_mode=False)
+        status: Any = select_commands(words)(args=words, standalone_mode=False)
     except typer.Exit as end:
         return end.exit_code
     except typer.Abort:
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(status or 0)
 
 
-def asked(words: Sequence[str]) -> typer.Typer:
+def select_commands(words: Sequence[str]) -> typer.Typer:
     """Return the command line with no command but the one that is given first; with all, unless that is one.
 
     Typer builds each command from the annotations of its function before it looks at what was given, and all of them

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from windrow.cli.progress import counter
-from windrow.cli.shared_options import Call, command, count
-from windrow.cli.terminal import aside
+from windrow.cli.shared_options import CommandContext, command, pluralize
+from windrow.cli.terminal import stderr_console
 from windrow.errors import SettingsError
 from windrow.model.durations import SECOND, microseconds
 from windrow.settings.path_cache import PRODUCE
@@ -17,7 +17,7 @@ from windrow.settings.path_cache import PRODUCE
 if TYPE_CHECKING:
     from windrow.producer.bridge.kafka import KafkaBridge
     from windrow.producer.bridge.mqtt import MqttBridge
-    from windrow.producer.bridge.summary import KafkaSummary, Summary
+    from windrow.producer.bridge.summary import KafkaStats, MqttStats
     from windrow.settings.settings import Settings
 
 KINDS = ("mqtt", "kafka")
@@ -27,7 +27,7 @@ KINDS = ("mqtt", "kafka")
     "config depot log_format log_level", example="windrow bridge mqtt --broker 10.0.0.7 --topic 'plant/{key}/{type...}'"
 )
 def bridge(
-    call: Call,
+    call: CommandContext,
     kind: Annotated[str, typer.Argument(help="What is bridged: mqtt or kafka.")],
     broker: Annotated[
         str | None,
@@ -70,7 +70,7 @@ def bridge(
     from windrow.operate.log import logging_to
 
     with (
-        logging_to(aside, chosen.log.format, chosen.log.level),
+        logging_to(stderr_console, chosen.log.format, chosen.log.level),
         counter("bridge", quiet=call.json) as progress,
         _opened(kind, chosen, lambda counts: progress("bridge", counts.committed), until_end) as opened,
         stopping(opened.stop, "stopping when what came is in the depot"),
@@ -80,7 +80,7 @@ def bridge(
 
 
 def _opened(
-    kind: str, chosen: Settings, progress: Callable[[Summary | KafkaSummary], None], until_end: bool
+    kind: str, chosen: Settings, progress: Callable[[MqttStats | KafkaStats], None], until_end: bool
 ) -> MqttBridge | KafkaBridge:
     """Return a bridge from one kind of broker; each needs an extra of its own."""
     if kind == "kafka":
@@ -92,12 +92,12 @@ def _opened(
     return MqttBridge(chosen, progress)
 
 
-def sentence(done: Summary | KafkaSummary) -> str:
+def sentence(done: MqttStats | KafkaStats) -> str:
     """Say in one line what a bridge did."""
-    from windrow.producer.bridge.summary import KafkaSummary
+    from windrow.producer.bridge.summary import KafkaStats
 
     invalid = f", {done.invalid:,} of them invalid" if done.invalid else ""
-    text = f"{count(done.committed, 'message')} from {done.broker} in {done.depot}{invalid}"
-    if isinstance(done, KafkaSummary):
-        return f"{text}; {count(done.partitions, 'partition')} at the end, lag {done.lag:,}."
-    return f"{text}; {count(done.acknowledged, 'acknowledgement')}, {count(done.connections, 'connection')}."
+    text = f"{pluralize(done.committed, 'message')} from {done.broker} in {done.depot}{invalid}"
+    if isinstance(done, KafkaStats):
+        return f"{text}; {pluralize(done.partitions, 'partition')} at the end, lag {done.lag:,}."
+    return f"{text}; {pluralize(done.acknowledged, 'acknowledgement')}, {pluralize(done.connections, 'connection')}."

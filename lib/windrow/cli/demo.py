@@ -12,8 +12,8 @@ import typer
 
 from windrow.cli import running, shared_options
 from windrow.cli.ingest import ingest_files
-from windrow.cli.shared_options import Call, command, say
-from windrow.cli.terminal import aside
+from windrow.cli.shared_options import CommandContext, command, print_line
+from windrow.cli.terminal import stderr_console
 from windrow.errors import MissingExtraError
 from windrow.model.durations import SECOND
 from windrow.runtime.wall_clock import WallClock
@@ -31,7 +31,7 @@ RULES = {"window": "45s", "max_delay": "30s", "on_repeat": "keep"}
 
 @command("engine", example="windrow demo --engine embedded")
 def demo(
-    call: Call,
+    call: CommandContext,
     into: Annotated[
         Path, typer.Option("--into", help="Directory for the tables, the picture and the settings.")
     ] = Path("demo"),
@@ -46,7 +46,7 @@ def demo(
 
     def step(text: str) -> None:
         if not call.json:
-            aside.print(text, soft_wrap=True)
+            stderr_console.print(text, soft_wrap=True)
 
     step("This demo groups five minutes of real measurements into batches, in three steps.")
     step("The first run on a machine takes longest: Spark downloads Delta, or the embedded engine compiles.")
@@ -60,13 +60,13 @@ def demo(
     result |= {"picture": picture and str(picture)}
     query = QUERY.format(ledger=Path(settings.ledger).resolve())
     document = {"into": into, "engine": ran_on, **result, "query": query}
-    call.answer(document, tell=lambda: _tell(result, into, query))
+    call.answer(document, tell=lambda: _print(result, into, query))
 
 
 def _settings(into: Path, flags: dict[str, str]) -> Settings:
     """Write the settings of the demo beside its tables, and read them."""
     from windrow.ingest import sample
-    from windrow.settings.settings import IngestPart, RulesPart, Settings
+    from windrow.settings.settings import IngestPart, RulesSettings, Settings
     from windrow.settings.template import settings_file
 
     into.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def _settings(into: Path, flags: dict[str, str]) -> Settings:
         depot=str(into / "depot"),
         ledger=str(into / "ledger"),
         **flags,
-        rules=RulesPart.model_validate(RULES),
+        rules=RulesSettings.model_validate(RULES),
         ingest=IngestPart(columns=sample.COLUMNS),
     )
     (into / "windrow.toml").write_text(settings_file(chosen), encoding="utf-8")
@@ -88,7 +88,7 @@ def _run(settings: Settings, quiet: bool) -> str:
     shown = settings.model_copy(update={"log": LogPart(format="pretty", level="warning")})
     summary = running.run(shown, lambda runner: runner.once(), quiet)
     if not quiet:
-        say(running.sentence(summary))
+        print_line(running.sentence(summary))
     return summary.engine
 
 
@@ -114,34 +114,34 @@ def _picture(settings: Settings, into: Path, host: str) -> Path | None:
     from windrow.reading import plot
 
     time_range = reading.time_range(settings.ledger, key=host)
-    begin = int(microseconds(time_range.rejected["event_time"]).min()) - 10 * SECOND
+    start = int(microseconds(time_range.rejected["event_time"]).min()) - 10 * SECOND
     end = int(microseconds(time_range.rejected["processing_time"]).max()) + 10 * SECOND
     title = f"{host}: from event time to arrival"
     picture = into / "timeline.html"
     try:
-        plot.save(plot.timeline(time_range.batches, time_range.rejected, title=title, begin=begin, end=end), picture)
+        plot.save(plot.timeline(time_range.batches, time_range.rejected, title=title, start=start, end=end), picture)
     except MissingExtraError as error:
-        aside.print(f"no picture: {error.message}. {error.hint}", markup=False)
+        stderr_console.print(f"no picture: {error.message}. {error.hint}", markup=False)
         return None
     return picture
 
 
-def _tell(result: dict[str, Any], into: Path, query: str) -> None:
-    count = shared_options.count
-    say(
+def _print(result: dict[str, Any], into: Path, query: str) -> None:
+    count = shared_options.pluralize
+    print_line(
         f"{count(result['closed_batches'], 'closed batch')}, {result['messages_per_closed_batch']} messages each; "
         f"{count(result['open_batches'], 'batch')} still open, because the recording ends. A later run closes them."
     )
     for reason, number in result["rejected"].items():
-        say(f"  rejected {number:>6,}  {reason}")
-    say(_stall(result))
+        print_line(f"  rejected {number:>6,}  {reason}")
+    print_line(_stall(result))
     if result["picture"]:
-        say(f"Picture: {result['picture']} (open it in a browser)")
+        print_line(f"Picture: {result['picture']} (open it in a browser)")
     config = into / "windrow.toml"
-    say("\nTry:")
+    print_line("\nTry:")
     for arguments in ("status", "show --rejected", "verify"):
-        say(f"  {_windrow()} {arguments} --config {config}")
-    say(f"and in Spark SQL:\n{query}", markup=False)
+        print_line(f"  {_windrow()} {arguments} --config {config}")
+    print_line(f"and in Spark SQL:\n{query}", markup=False)
 
 
 def _windrow() -> str:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from windrow.cli.shared_options import Call, Named, command, count, platform_reads, say
-from windrow.cli.terminal import aside, people
+from windrow.cli.shared_options import CommandContext, TopologyArgument, command, platform_reads, pluralize, print_line
+from windrow.cli.terminal import stderr_console, stdout_console
 from windrow.errors import TableMissingError, WindrowError
 from windrow.runtime.wall_clock import WallClock
 
@@ -26,8 +26,8 @@ COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 @command("config depot ledger engine", example="windrow doctor --json   or   windrow doctor words:topology")
 def doctor(
-    call: Call,
-    topology: Named = None,
+    call: CommandContext,
+    topology: TopologyArgument = None,
     start_spark: Annotated[
         bool, typer.Option("--start-spark", help="Start Spark too, which fetches Delta's jars when they are not here.")
     ] = False,
@@ -38,7 +38,7 @@ def doctor(
     Spark and uses the network only to read the tables. Where a platform provides Spark, that reads tables by name. For
     a topology it examines each depot and the table of states.
     """
-    with aside.status("examining"):
+    with stderr_console.status("examining"):
         findings = _findings(call, topology, start_spark)
     errors, warnings = (sum(finding.level == level for finding in findings) for level in ("error", "warning"))
     rows = [{"about": finding.about} | asdict(finding) for finding in findings]
@@ -47,7 +47,7 @@ def doctor(
     return 1 if errors else 0
 
 
-def _findings(call: Call, topology: str | None, start_spark: bool) -> list[Finding]:
+def _findings(call: CommandContext, topology: str | None, start_spark: bool) -> list[Finding]:
     now = WallClock().now()
     if topology is None:
         from windrow.operate.doctor import examine
@@ -61,7 +61,7 @@ def _findings(call: Call, topology: str | None, start_spark: bool) -> list[Findi
     return examine_topology(*call.topology(topology), now, start_spark)
 
 
-def _reading(call: Call) -> AbstractContextManager[object]:
+def _reading(call: CommandContext) -> AbstractContextManager[object]:
     """Let Spark read the tables in the block where a platform's catalog has them."""
     try:
         settings = call.settings()
@@ -70,7 +70,7 @@ def _reading(call: Call) -> AbstractContextManager[object]:
     return call.readable_settings("headers") if platform_reads(settings) else nullcontext()
 
 
-def _settings(call: Call) -> Settings:
+def _settings(call: CommandContext) -> Settings:
     """Return the settings, with catalog tables by their recorded paths, or else by their names."""
     settings = call.settings()
     if platform_reads(settings):
@@ -96,5 +96,7 @@ def _print(findings: Sequence[Finding], errors: int, warnings: int) -> None:
             colour = COLOURS[finding.level]
             hint = f"\n[dim]{escape(finding.hint)}[/dim]" if finding.hint else ""
             table.add_row(f"[{colour}]{finding.level}[/{colour}]", finding.code, escape(finding.message) + hint)
-        people.print(table)
-    say(f"{count(errors, 'error')}, {count(warnings, 'warning')}" if errors + warnings else "nothing is wrong")
+        stdout_console.print(table)
+    print_line(
+        f"{pluralize(errors, 'error')}, {pluralize(warnings, 'warning')}" if errors + warnings else "nothing is wrong"
+    )

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from windrow.cli.progress import steps
-from windrow.cli.shared_options import Call, Key, Source, command, count, say
-from windrow.cli.terminal import aside
+from windrow.cli.shared_options import CommandContext, Key, Source, command, pluralize, print_line
+from windrow.cli.terminal import stderr_console
 from windrow.errors import OutputFileError
 from windrow.model import timestamps as moments
 
 if TYPE_CHECKING:
-    from windrow.reading.export import Exported
+    from windrow.reading.export import ExportResult
 
 Out = Annotated[str, typer.Option("--out", help="File to write; - is standard output (not for parquet).")]
 Format = Annotated[str | None, typer.Option("--format", help="parquet, csv, json, or raw. Default: the file's ending.")]
@@ -26,7 +26,7 @@ Since = Annotated[
 
 @command("config ledger engine", example="windrow export --out closed.parquet")
 def export(
-    call: Call,
+    call: CommandContext,
     out: Out,
     format_: Format = None,
     messages: Annotated[
@@ -61,7 +61,7 @@ def export(
     --rejected --format raw writes the bytes that a format refused, unchanged and in the order of raw source, chunk and
     offset, so that you can fix and ingest them again. They do not include the header of a csv.
     """
-    from windrow.reading.export import Choice, What
+    from windrow.reading.export import ExportRows, ExportSelection
     from windrow.reading.export import export as write
 
     if messages + pivot + rejected > 1:
@@ -74,24 +74,24 @@ def export(
         raise OutputFileError("--open adds open batches to batches", "Leave out --messages and --rejected.")
     if call.json and out == "-":
         raise OutputFileError("--json and --out - both want standard output", "Name a file, or leave out --json.")
-    what: What = "messages" if messages else "pivot" if pivot else "rejected" if rejected else "batches"
-    begin, end = moments.event_range(from_, to)
-    choice = Choice(what, key, begin, end, since, type_ or None, source, open_)
+    what: ExportRows = "messages" if messages else "pivot" if pivot else "rejected" if rejected else "batches"
+    start, end = moments.event_range(from_, to)
+    choice = ExportSelection(what, key, start, end, since, type_ or None, source, open_)
     try:
         with call.readable_settings() as chosen, steps("export", quiet=call.json) as progress:
             done = write(chosen.ledger, out, choice, format_, overwrite, progress)
     except BrokenPipeError:  # who read standard output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
-    call.answer(done, tell=lambda: _tell(done))
+    call.answer(done, tell=lambda: _print(done))
 
 
-def _tell(done: Exported) -> None:
+def _print(done: ExportResult) -> None:
     """Say what was written and how to continue; on standard error if standard output is the file."""
     nouns = {"messages": "message", "rejected": "rejected message", "bytes": "refused record"}
     noun = nouns.get(done.what, "batch")
-    text = f"{done.file}: {count(done.rows, noun)}. What comes later: --since {done.position}"
+    text = f"{done.file}: {pluralize(done.rows, noun)}. What comes later: --since {done.position}"
     if done.file == "-":
-        aside.print(text, markup=False, soft_wrap=True)
+        stderr_console.print(text, markup=False, soft_wrap=True)
     else:
-        say(text, markup=False)
+        print_line(text, markup=False)

@@ -7,37 +7,40 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from windrow.cli.progress import byte_count
-from windrow.cli.shared_options import Call, count, grid, say
-from windrow.cli.terminal import people
+from windrow.cli.shared_options import CommandContext, pluralize, print_line, text_table
+from windrow.cli.terminal import stdout_console
 from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
-    from windrow.ingest.format_check import Checked
+    from windrow.ingest.format_check import FormatCheckResult
 
 MAX_CELL = 40
 
 
-def check_files(call: Call, files: list[str], rejects: str | None, sample: int) -> int:
+def check_files(call: CommandContext, files: list[str], rejects: str | None, sample: int) -> int:
     """Read files as a run would, and print good and bad records; the exit status is 1 for a bad record.
 
     It shows the first bad records with line, field and reason, the first good records, and the messages that
     `depot.columns` makes of them.
     """
-    from windrow.ingest.format_check import Check
+    from windrow.ingest.format_check import FormatChecker
 
-    trial = Check(call.settings())
+    trial = FormatChecker(call.settings())
     with byte_count("check", quiet=call.json) as progress:
         checked = trial.files(files, WallClock().now(), rejects, sample, progress)
     call.answer(checked, tell=lambda: _print(checked, rejects))
     return 1 if checked.rejected else 0
 
 
-def _print(checked: Checked, rejects: str | None) -> None:
+def _print(checked: FormatCheckResult, rejects: str | None) -> None:
     """Print what became of each file, the first bad records, the first good ones, and what they become."""
     for one in checked.files:
-        bad = f", {one.rejected:,} rejected ({count(one.rejected_bytes, 'byte')})" if one.rejected else ""
-        several = f" ({count(one.rows, 'row')})" if one.rows != one.good else ""
-        say(f"{one.file}: {count(one.bytes, 'byte')}, {count(one.good, 'good record')}{several}{bad}", markup=False)
+        bad = f", {one.rejected:,} rejected ({pluralize(one.rejected_bytes, 'byte')})" if one.rejected else ""
+        several = f" ({pluralize(one.rows, 'row')})" if one.rows != one.good else ""
+        print_line(
+            f"{one.file}: {pluralize(one.bytes, 'byte')}, {pluralize(one.good, 'good record')}{several}{bad}",
+            markup=False,
+        )
     if checked.rejected:
         _print_rejects(checked)
     if checked.sample:
@@ -45,36 +48,44 @@ def _print(checked: Checked, rejects: str | None) -> None:
         rows = sum(one.rows for one in checked.files)
         kind = "good record" if rows == checked.good else "row"
         first = "the first" if rows > len(checked.sample) else "all"
-        _print_table(f"{first} of {count(rows, kind)}", typed, checked.sample)
+        _print_table(f"{first} of {pluralize(rows, kind)}", typed, checked.sample)
     if checked.unused:
         names = ", ".join(checked.unused)
-        say(f"not converted, because no expression uses it: {names} (strict = true converts all)", markup=False)
+        print_line(f"not converted, because no expression uses it: {names} (strict = true converts all)", markup=False)
     if checked.messages:
         _print_table("as messages", list(checked.messages[0]), checked.messages)
     if checked.note:
-        say(f"{'Of them' if checked.messages else 'No messages were made of them:'} {checked.note}", markup=False)
+        print_line(
+            f"{'Of them' if checked.messages else 'No messages were made of them:'} {checked.note}", markup=False
+        )
     if rejects is not None and checked.rejected:
-        say(f"{rejects}: the bytes of {count(checked.rejected, 'bad record')}.", markup=False)
+        print_line(f"{rejects}: the bytes of {pluralize(checked.rejected, 'bad record')}.", markup=False)
 
 
-def _print_rejects(checked: Checked) -> None:
+def _print_rejects(checked: FormatCheckResult) -> None:
     """Print the first bad records: where each begins, as editors take it, why it is bad, and how it begins."""
     from windrow.ingest.format_check.shown import printable
 
-    say("[bold]rejected[/bold]: " + ", ".join(f"{number:,} {reason}" for reason, number in checked.reasons.items()))
+    print_line(
+        "[bold]rejected[/bold]: " + ", ".join(f"{number:,} {reason}" for reason, number in checked.reasons.items())
+    )
     for one in checked.rejects:
         line = "" if one.line is None else f":{one.line}"
         why = printable(one.detail if one.field is None else f"{one.field}: {one.detail}")
-        say(f"  [bold]{escape(one.file + line)}[/bold], byte {one.offset:,}: [red]{one.reason}[/red] {escape(why)}")
+        print_line(
+            f"  [bold]{escape(one.file + line)}[/bold], byte {one.offset:,}: [red]{one.reason}[/red] {escape(why)}"
+        )
         if one.record:
-            say(f"      {one.record}", markup=False)
+            print_line(f"      {one.record}", markup=False)
     more = checked.rejected - len(checked.rejects)
     if more > 0:
-        say(f"  and {more:,} more: --sample {checked.rejected}, or --rejects FILE")
+        print_line(f"  and {more:,} more: --sample {checked.rejected}, or --rejects FILE")
 
 
 def _print_table(title: str, names: list[str], rows: list[dict[str, Any]]) -> None:
-    people.print(grid(map(escape, names), ([_cell(value) for value in row.values()] for row in rows), title=title))
+    stdout_console.print(
+        text_table(map(escape, names), ([_cell(value) for value in row.values()] for row in rows), title=title)
+    )
 
 
 def _cell(value: Any) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from windrow.cli.shared_options import Call, grid
-from windrow.cli.terminal import people
+from windrow.cli.shared_options import CommandContext, text_table
+from windrow.cli.terminal import stdout_console
 
 HEADS = {
     "microbatch": "no",
@@ -25,7 +25,7 @@ HEADS = {
 }
 
 
-def show_history(call: Call, topology: str | None, last: int) -> None:
+def show_history(call: CommandContext, topology: str | None, last: int) -> None:
     """Print the `last` microbatches of a ledger, or of a topology: kind, messages, time of each phase."""
     import pyarrow.compute as pc
 
@@ -47,7 +47,7 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
     filled = {name for row in rows for name, value in row.items() if value is not None}
     heads = [name for name in HEADS if name in filled]
     cells = ([_cell(row.get(name)) for name in heads] for row in rows)
-    people.print(grid((HEADS[name] for name in heads), cells, padding=(0, 1, 0, 0)))
+    stdout_console.print(text_table((HEADS[name] for name in heads), cells, padding=(0, 1, 0, 0)))
 
 
 def _cell(value: object) -> str:

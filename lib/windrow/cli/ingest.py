@@ -8,7 +8,7 @@ import typer
 
 from windrow.cli.format_check import check_files
 from windrow.cli.progress import byte_count, counter
-from windrow.cli.shared_options import Call, command, count, say
+from windrow.cli.shared_options import CommandContext, command, pluralize, print_line
 from windrow.errors import SettingsError
 from windrow.formats.installed import names
 from windrow.runtime.wall_clock import WallClock
@@ -24,7 +24,7 @@ TABLES: dict[str, Format] = {"parquet": "parquet", "delta": "delta"}
 
 @command("config depot engine", example="windrow ingest data/*.parquet   or   windrow ingest readings.csv --check")
 def ingest(
-    call: Call,
+    call: CommandContext,
     files: Annotated[
         list[str], typer.Argument(help="Files, or Delta tables with --format delta; - is standard input, if raw.")
     ],
@@ -96,7 +96,7 @@ def ingest_files(settings: Settings, files: list[str], format_: str, quiet: bool
         for ingested in taken:
             done.append(ingested)
             if not quiet:
-                say(_sentence(ingested))
+                print_line(_sentence(ingested))
     return done
 
 
@@ -120,20 +120,22 @@ def ingest_raw(
         for ingested in taken:
             done.append(ingested)
             if not quiet:
-                say(_raw_sentence(ingested), markup=False)
+                print_line(_raw_sentence(ingested), markup=False)
     return done
 
 
 def _raw_sentence(ingested: RawIngested) -> str:
     if ingested.already_ingested:
         return f"{ingested.file}: nothing new, the depot has it already."
-    size, chunks = count(ingested.bytes, "byte"), count(ingested.chunks, "chunk")
+    size, chunks = pluralize(ingested.bytes, "byte"), pluralize(ingested.chunks, "chunk")
     several = (
         f"{ingested.version_count} versions of the depot, the last one"
         if ingested.version_count > 1
         else "depot version"
     )
-    behind = f", behind {count(ingested.resumed_at_byte, 'byte')} that were there" if ingested.resumed_at_byte else ""
+    behind = (
+        f", behind {pluralize(ingested.resumed_at_byte, 'byte')} that were there" if ingested.resumed_at_byte else ""
+    )
     return f"{ingested.file}: {size} as {chunks} in {several} {ingested.depot_version}{behind}."
 
 
@@ -142,4 +144,4 @@ def _sentence(ingested: Ingested) -> str:
         return f"{ingested.file}: nothing new, the depot has it already."
     note = " No arrival times: received_at = event_time." if ingested.stamped_by_event_time else ""
     version = ingested.depot_version
-    return f"{ingested.file}: {count(ingested.messages, 'message')} in depot version {version}.{note}"
+    return f"{ingested.file}: {pluralize(ingested.messages, 'message')} in depot version {version}.{note}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from windrow.cli import shared_options
-from windrow.cli.shared_options import Call, command, count
+from windrow.cli.shared_options import CommandContext, command, pluralize
 from windrow.errors import SettingsError
 from windrow.runtime.wall_clock import WallClock
 
@@ -27,7 +27,7 @@ ROWS = 100_000  # of a table are looked at: enough to see how late they come, an
 
 @command("config depot ledger engine", example="windrow init --depot data/depot --ledger data/ledger")
 def init(
-    call: Call,
+    call: CommandContext,
     payload_type: Annotated[
         str | None,
         typer.Option(
@@ -86,7 +86,7 @@ def init(
     call.answer(document | {"views": views}, f"{'Wrote' if written else 'Kept'} {file}. {first}", *others)
 
 
-def _created(call: Call, chosen: Settings, source: Source, ledger: Ledger) -> list[str]:
+def _created(call: CommandContext, chosen: Settings, source: Source, ledger: Ledger) -> list[str]:
     from windrow.runtime.opening import DepotReader, open_ledger
     from windrow.runtime.run import batcher_of
 
@@ -96,7 +96,7 @@ def _created(call: Call, chosen: Settings, source: Source, ledger: Ledger) -> li
     return views
 
 
-def _from_table(call: Call) -> None:
+def _from_table(call: CommandContext) -> None:
     from windrow.reading.proposal import propose
     from windrow.runtime.opening import tables_of
     from windrow.settings.settings import Settings
@@ -118,7 +118,7 @@ def _from_table(call: Call) -> None:
         "depot.columns": list(_columns(proposal)),
         "rules": [astuple(choice) for choice in proposal.rules],
     }
-    written = proposed_file(sections, f"{count(proposal.rows, 'row')} of {settings.depot}")
+    written = proposed_file(sections, f"{pluralize(proposal.rows, 'row')} of {settings.depot}")
     file.write_text(written, encoding="utf-8")
     try:
         chosen = Settings.load(file, **{name: value for name, value in call.flags.items() if name != "depot"})
@@ -145,7 +145,7 @@ def _rows(settings: Settings) -> pa.Table:
 
     if settings.engine != "spark" and not is_catalog_name(settings.depot):
         return recent_rows(settings.depot, ROWS)
-    from windrow.columnar.arrow import plain
+    from windrow.columnar.arrow import to_plain_types
     from windrow.engine.spark.engine import SparkEngine
 
-    return plain(SparkEngine(settings).session.read.table(reference(settings.depot)).limit(ROWS).toArrow())
+    return to_plain_types(SparkEngine(settings).session.read.table(reference(settings.depot)).limit(ROWS).toArrow())

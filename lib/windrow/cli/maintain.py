@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from windrow.cli.shared_options import Call, IfExists, Named, command, count, say
-from windrow.cli.terminal import aside
+from windrow.cli.shared_options import CommandContext, IfExists, TopologyArgument, command, pluralize, print_line
+from windrow.cli.terminal import stderr_console
 from windrow.errors import SettingsError
 from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
-    from windrow.model.results import Maintained, Role
+    from windrow.model.results import MaintenanceResult, Role
     from windrow.runtime.maintenance import Progress
 
 
 @command("config depot ledger engine", example="windrow maintain --dry-run   or   windrow maintain words:topology")
 def maintain(
-    call: Call,
-    topology: Named = None,
+    call: CommandContext,
+    topology: TopologyArgument = None,
     table: Annotated[str | None, typer.Option("--table", help="Maintain only this table: ledger or depot.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")] = False,
     if_exists: IfExists = False,
@@ -37,14 +37,14 @@ def maintain(
     if table is not None and role is None:
         raise SettingsError(f"--table {table!r} is no table", "Say ledger or depot.")
     with call.waiting(if_exists, dry_run=dry_run, tables=[]):
-        with aside.status("opening") as status:
+        with stderr_console.status("opening") as status:
             done = _maintain(call, topology, role, dry_run, lambda table, step: status.update(f"{table}: {step}"))
         call.answer({"dry_run": dry_run, "tables": done}, tell=lambda: _print(done, dry_run))
 
 
 def _maintain(
-    call: Call, topology: str | None, role: Role | None, dry_run: bool, progress: Progress
-) -> list[Maintained]:
+    call: CommandContext, topology: str | None, role: Role | None, dry_run: bool, progress: Progress
+) -> list[MaintenanceResult]:
     now = WallClock().now()
     if topology is None:
         from windrow.runtime.maintenance import maintain
@@ -57,12 +57,12 @@ def _maintain(
     return maintain_topology(*call.topology(topology), now, role, dry_run, progress)
 
 
-def _print(done: list[Maintained], dry_run: bool) -> None:
+def _print(done: list[MaintenanceResult], dry_run: bool) -> None:
     for table in done:
-        say(f"[bold]{table.table}[/bold] {escape(table.location)}: {escape(_describe(table, dry_run))}.")
+        print_line(f"[bold]{table.table}[/bold] {escape(table.location)}: {escape(_describe(table, dry_run))}.")
 
 
-def _describe(table: Maintained, dry_run: bool) -> str:
+def _describe(table: MaintenanceResult, dry_run: bool) -> str:
     """Return in words what was done to a table, or would be."""
     if table.skip_reason is not None:
         return f"left alone, {table.skip_reason}"
@@ -71,10 +71,10 @@ def _describe(table: Maintained, dry_run: bool) -> str:
     if table.retention_changed:
         parts.append(f"retention {would}set to {table.retention}")
     if table.folded_versions:
-        parts.append(f"{count(table.folded_versions, 'version')} that did not count {would}dropped")
+        parts.append(f"{pluralize(table.folded_versions, 'version')} that did not count {would}dropped")
     if table.files_removed:
         into = "" if table.files_added is None else f" into {table.files_added:,}"
-        parts.append(f"{count(table.files_removed, 'small file')} {would}compacted{into}")
+        parts.append(f"{pluralize(table.files_removed, 'small file')} {would}compacted{into}")
     if table.files_deleted:
-        parts.append(f"{count(table.files_deleted, 'old file')} {would}removed")
+        parts.append(f"{pluralize(table.files_deleted, 'old file')} {would}removed")
     return ", ".join(parts) or "nothing to do"

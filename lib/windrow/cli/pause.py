@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from windrow.cli.running import run_and_print, run_topology
-from windrow.cli.shared_options import Call, Named, command
+from windrow.cli.shared_options import CommandContext, TopologyArgument, command
 
 
 @command("config depot ledger engine", example="windrow pause --ledger data/ledger")
-def pause(call: Call, topology: Named = None) -> None:
+def pause(call: CommandContext, topology: TopologyArgument = None) -> None:
     """Pause the ledger until `windrow resume`.
 
     Every run of it does nothing meanwhile. The history records the pause.

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from windrow.cli.shared_options import Call, Source, command, count
-from windrow.cli.terminal import aside
+from windrow.cli.shared_options import CommandContext, Source, command, pluralize
+from windrow.cli.terminal import stderr_console
 from windrow.errors import SettingsError
 from windrow.model import timestamps as moments
 
@@ -21,12 +21,12 @@ FEW_NAMES = 4
 EXAMPLE = "windrow plot --key pump-1 --from 2026-01-31T12:00 --to 2026-01-31T12:05 --out pump-1.html"
 Document = dict[str, Any]
 Chart = Literal["timeline", "batches", "microbatches"]
-Drawn = tuple["alt.TopLevelMixin", Document, list[str]]
+Plot = tuple["alt.TopLevelMixin", Document, list[str]]
 
 
 @command("config ledger engine", example=EXAMPLE)
 def plot(
-    call: Call,
+    call: CommandContext,
     out: Annotated[Path, typer.Option("--out", help="The file to write: .html (to zoom in), .png, .svg or .json.")],
     chart: Annotated[
         Chart,
@@ -55,17 +55,17 @@ def plot(
     """
     from windrow.reading import plot as picture
 
-    begin, end = moments.event_range(from_, to)
+    start, end = moments.event_range(from_, to)
     picture.require_picture(out)
     _refuse(chart, {"--key": key, "--source": source, "--streams": streams})
-    with call.readable_settings() as chosen, aside.status("reading"):
+    with call.readable_settings() as chosen, stderr_console.status("reading"):
         if chart == "timeline":
-            drawn, document, lines = _timeline(chosen.ledger, key, source, begin, end, streams or 6)
+            drawn, document, lines = _timeline(chosen.ledger, key, source, start, end, streams or 6)
         elif chart == "batches":
-            drawn, document, lines = _batches(chosen.ledger, key, source, begin, end)
+            drawn, document, lines = _batches(chosen.ledger, key, source, start, end)
         else:
-            drawn, document, lines = _microbatches(chosen.ledger, begin, end)
-    with aside.status("drawing"):
+            drawn, document, lines = _microbatches(chosen.ledger, start, end)
+    with stderr_console.status("drawing"):
         picture.save(drawn, out)
     first, *others = lines
     call.answer({"file": out, "chart": chart, **document}, f"Wrote {out}: {first}", *others)
@@ -79,18 +79,18 @@ def _refuse(chart: Chart, flags: dict[str, object]) -> None:
 
 
 def _timeline(
-    ledger: str, key: str | None, source: str | None, begin: int | None, end: int | None, streams: int
-) -> Drawn:
+    ledger: str, key: str | None, source: str | None, start: int | None, end: int | None, streams: int
+) -> Plot:
     from windrow import reading
     from windrow.reading import plot as picture
 
-    time_range = reading.time_range(ledger, key, source, begin, end, streams)
+    time_range = reading.time_range(ledger, key, source, start, end, streams)
     chart = picture.timeline(
-        time_range.batches, time_range.rejected, title=_title(time_range), begin=begin, end=end, max_streams=streams
+        time_range.batches, time_range.rejected, title=_title(time_range), start=start, end=end, max_streams=streams
     )
     batches, rejected = time_range.batches.num_rows, time_range.rejected.num_rows
-    holds = f"{count(batches, 'batch')} and {count(rejected, 'rejected message')}"
-    lines = [f"{count(len(time_range.chosen), 'stream')} of {time_range.streams:,} with {holds}."]
+    holds = f"{pluralize(batches, 'batch')} and {pluralize(rejected, 'rejected message')}"
+    lines = [f"{pluralize(len(time_range.chosen), 'stream')} of {time_range.streams:,} with {holds}."]
     if batches > picture.MAX_LINES:
         lines.append("The windows are too many to be drawn; a shorter range (--from, --to) or one --key shows them.")
     drawn = [{"source": source, "key": key} for source, key in time_range.chosen]
@@ -100,15 +100,15 @@ def _timeline(
 def _title(time_range: TimeRange) -> str:
     names = ", ".join(sorted({key for _, key in time_range.chosen}))
     if time_range.streams > len(time_range.chosen) or len(time_range.chosen) > FEW_NAMES:
-        names = f"The {count(len(time_range.chosen), 'busiest stream')} of {time_range.streams:,}"
+        names = f"The {pluralize(len(time_range.chosen), 'busiest stream')} of {time_range.streams:,}"
     return f"{names}: from event time to processing time"
 
 
-def _batches(ledger: str, key: str | None, source: str | None, begin: int | None, end: int | None) -> Drawn:
+def _batches(ledger: str, key: str | None, source: str | None, start: int | None, end: int | None) -> Plot:
     from windrow import reading
     from windrow.reading import plot as picture
 
-    distribution = reading.distribution(ledger, key, source, begin, end)
+    distribution = reading.distribution(ledger, key, source, start, end)
     of = " of ".join(name for name in (key, source) if name is not None)
     chart = picture.batches(distribution, title=f"{of or 'All streams'}: batches and delays")
     outcomes = distribution.messages()
@@ -117,16 +117,16 @@ def _batches(ledger: str, key: str | None, source: str | None, begin: int | None
     return (
         chart,
         document,
-        [f"{count(distribution.sizes.num_rows, 'batch')} and {count(rejected, 'rejected message')}."],
+        [f"{pluralize(distribution.sizes.num_rows, 'batch')} and {pluralize(rejected, 'rejected message')}."],
     )
 
 
-def _microbatches(ledger: str, begin: int | None, end: int | None) -> Drawn:
+def _microbatches(ledger: str, start: int | None, end: int | None) -> Plot:
     from windrow import reading
     from windrow.reading import plot as picture
 
-    history = reading.history(ledger, begin, end)
+    history = reading.history(ledger, start, end)
     chart = picture.microbatches(history)
     first, last = (history["microbatch"][place].as_py() for place in (0, -1))
     document = {"microbatches": history.num_rows, "first": first, "last": last}
-    return chart, document, [f"{count(history.num_rows, 'microbatch')}, from {first:,} to {last:,}."]
+    return chart, document, [f"{pluralize(history.num_rows, 'microbatch')}, from {first:,} to {last:,}."]

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from windrow.cli.progress import counter
-from windrow.cli.shared_options import Call, command, count
+from windrow.cli.shared_options import CommandContext, command, pluralize
 from windrow.errors import InputFileError, SettingsError
 from windrow.model.durations import SECOND
 from windrow.settings.path_cache import PRODUCE
 
 if TYPE_CHECKING:
-    from windrow.producer.produce import Produced
+    from windrow.producer.produce import ProduceResult
     from windrow.producer.sender import Sender
 
 P = TypeVar("P", bound="Sender")
@@ -44,7 +44,7 @@ Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first line t
 
 @command("config depot log_format log_level", example="windrow produce readings.ndjson --id gateway-7")
 def produce(
-    call: Call,
+    call: CommandContext,
     id_: Id = None,
     file: File = "-",
     map_: FieldMap = None,
@@ -73,13 +73,13 @@ def produce(
     from windrow.cli.watching import watched
     from windrow.model.payload import text_or_bytes
     from windrow.producer import Producer
-    from windrow.producer.input import Input, Stop
-    from windrow.producer.lines import TEXTUAL, Fields, Reader
-    from windrow.producer.produce import Production
+    from windrow.producer.input import LineInput, StopSignal
+    from windrow.producer.lines import TEXTUAL, Fields, LineReader
+    from windrow.producer.produce import LineSender
 
     fields = Fields.of(map_ or ())
     chosen = call.path_settings("depot", instead=PRODUCE)
-    part, stop = chosen.producer_options, Stop()
+    part, stop = chosen.producer_options, StopSignal()
     with (
         watched(chosen.log, stop.stop, "stopping after the lines that were read"),
         _opened(file) as descriptor,
@@ -87,22 +87,22 @@ def produce(
         counter("produce", quiet=call.json) as progress,
     ):
         textual = text_or_bytes(producer.payload) == producer.payload
-        reader = Reader(fields, id_, part.max_message_bytes, TEXTUAL if textual else producer.payload)
-        lines = Input(descriptor, stop, part.max_message_bytes)
-        production = Production(producer, lines, reader, part, lambda sent: progress("messages", sent))
+        reader = LineReader(fields, id_, part.max_message_bytes, TEXTUAL if textual else producer.payload)
+        lines = LineInput(descriptor, stop, part.max_message_bytes)
+        production = LineSender(producer, lines, reader, part, lambda sent: progress("messages", sent))
         done = production.run(resume=not no_resume, strict=strict)
     call.answer(done, _sentence(done))
 
 
-def _produce_raw(call: Call, file: str, source: str, end_source: bool) -> None:
+def _produce_raw(call: CommandContext, file: str, source: str, end_source: bool) -> None:
     """Send bytes, with a progress bar on a terminal."""
     from windrow.cli.watching import watched
     from windrow.model.chunks import CHUNK_BYTES
     from windrow.producer import RawProducer
-    from windrow.producer.input import BytesInput, Stop, send_bytes
+    from windrow.producer.input import BytesInput, StopSignal, send_bytes
 
     chosen = call.path_settings("depot", instead=PRODUCE)
-    part, stop = chosen.producer_options, Stop()
+    part, stop = chosen.producer_options, StopSignal()
     with (
         watched(chosen.log, stop.stop, "stopping after the bytes that were read"),
         _opened(file) as descriptor,
@@ -115,7 +115,7 @@ def _produce_raw(call: Call, file: str, source: str, end_source: bool) -> None:
         f"{source} ends with it." if done.is_source_ended else f"{source} continues with chunk {done.sequence + 1:,}."
     )
     stopped = " Stopped before the end of the input." if done.stopped else ""
-    sent = f"{count(done.bytes, 'byte')} sent as {count(done.chunks, 'chunk')}"
+    sent = f"{pluralize(done.bytes, 'byte')} sent as {pluralize(done.chunks, 'chunk')}"
     call.answer(done, f"{sent}. {ended if done.chunks else 'Nothing came.'}{stopped}")
 
 
@@ -157,14 +157,14 @@ def _closing(producer: P) -> Iterator[P]:
     producer.close()
 
 
-def _sentence(done: Produced) -> str:
-    sentences = [f"{count(done.messages, 'message')} sent, {done.messages_per_second:,.0f}/s."]
+def _sentence(done: ProduceResult) -> str:
+    sentences = [f"{pluralize(done.messages, 'message')} sent, {done.messages_per_second:,.0f}/s."]
     if done.rejected:
         verb = "is not a valid message and" if done.rejected == 1 else "are not valid messages and"
         sentences.append(f"{done.rejected:,} of them {verb} will be rejected.")
     if done.skipped:
         sentences.append(
-            f"{count(done.skipped, 'line')} before them {'was' if done.skipped == 1 else 'were'} in the depot."
+            f"{pluralize(done.skipped, 'line')} before them {'was' if done.skipped == 1 else 'were'} in the depot."
         )
     if done.has_unterminated_line:
         sentences.append(f"Line {done.line + 1:,} has no end yet and was not sent.")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from windrow.cli.terminal import aside
+from windrow.cli.terminal import stderr_console
 
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn
@@ -49,5 +49,7 @@ def counter(what: str, quiet: bool) -> Iterator[Callable[[str, int], None]]:
 def _bar(what: str, quiet: bool, *columns: ProgressColumn) -> Iterator[Callable[..., Any]]:
     from rich.progress import Progress
 
-    with Progress(*columns, console=aside, disable=quiet or not aside.is_terminal, transient=True) as bar:
+    with Progress(
+        *columns, console=stderr_console, disable=quiet or not stderr_console.is_terminal, transient=True
+    ) as bar:
         yield partial(bar.update, bar.add_task(what, total=None))

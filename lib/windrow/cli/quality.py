@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.markup import escape
 
-from windrow.cli.shared_options import Call, IfExists, command, count, grid, say
-from windrow.cli.terminal import aside, people
+from windrow.cli.shared_options import CommandContext, IfExists, command, pluralize, print_line, text_table
+from windrow.cli.terminal import stderr_console, stdout_console
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
     from windrow.settings.settings import Settings
-    from windrow.verify.quality import Checked, Outcome
+    from windrow.verify.quality import Outcome, QualityResult
 
 Severity = Literal["critical", "warning", "info"]
 COLOURS = {"critical": "red", "warning": "yellow", "info": "cyan"}
@@ -26,7 +26,7 @@ NAMES = {"closed": "closed batch", "open": "open batch", "rejected": "rejected m
     "config ledger engine", example="windrow quality --fail-on warning --data-docs quality   or   windrow quality --sql"
 )
 def quality(
-    call: Call,
+    call: CommandContext,
     fail_on: Annotated[
         Severity, typer.Option("--fail-on", help="End with status 1 when an expectation of this severity fails.")
     ] = "critical",
@@ -57,14 +57,14 @@ def quality(
         _print_sql(chosen.ledger, chosen.payload_type)
         return 0
     chosen = call.sparkless_settings("ledger")
-    checked: Checked | None = None
+    checked: QualityResult | None = None
     with within_memory(chosen.max_memory_bytes), call.waiting(if_exists):
         checked = _checked(chosen, max_rejected, data_docs)
         call.answer(checked.to_dict(), tell=lambda: _print(checked))
     return 1 if checked is not None and checked.failures(fail_on) else 0
 
 
-def _checked(chosen: Settings, max_rejected: float | None, data_docs: str | None) -> Checked:
+def _checked(chosen: Settings, max_rejected: float | None, data_docs: str | None) -> QualityResult:
     """Check on the engine that is chosen; Spark is started when there is none."""
     from windrow.engine import choose
     from windrow.verify import quality
@@ -73,7 +73,7 @@ def _checked(chosen: Settings, max_rejected: float | None, data_docs: str | None
     require()  # says what is missing before Spark starts
     share = quality.MAX_REJECTED if max_rejected is None else max_rejected
     embedded = choose(chosen.engine) == "embedded"
-    with aside.status("reading the ledger" if embedded else "starting Spark") as spinner:
+    with stderr_console.status("reading the ledger" if embedded else "starting Spark") as spinner:
         spark = None if embedded else _session(chosen.ledger)
 
         def progress(what: str, done: int, total: int) -> None:
@@ -103,13 +103,13 @@ def _print_sql(ledger: str, payload_type: str) -> None:
     place = reference(ledger if here is None else str(Path(here).absolute()))
     over = views(place, parse(payload_type) if payload_type else None)
     for suite, invariants in SUITES.items():
-        say(f"-- {suite}: each statement selects the rows that fail\n", markup=False)
+        print_line(f"-- {suite}: each statement selects the rows that fail\n", markup=False)
         for invariant in invariants:
             about = f"-- {invariant.name} ({invariant.severity}): {invariant.about}"
-            say(f"{about}\n{invariant.statement(over)};\n", markup=False)
+            print_line(f"{about}\n{invariant.statement(over)};\n", markup=False)
 
 
-def _print(checked: Checked) -> None:
+def _print(checked: QualityResult) -> None:
     """Print a table of the expectations, the rows that fail, and what there was to look at."""
     rows = []
     for one in checked.outcomes:
@@ -118,39 +118,39 @@ def _print(checked: Checked) -> None:
         failed = "" if one.holds or one.failed is None else f"{one.failed:,}"
         rows.append((escape(one.name), one.severity, result, failed))
     title = f"{checked.ledger}, version {checked.ledger_version}"
-    people.print(grid(("expectation", "severity", "result", "rows"), rows, title=title))
+    stdout_console.print(text_table(("expectation", "severity", "result", "rows"), rows, title=title))
     for one in checked.failures("info"):
         _print_failure(one)
     for line in _lines(checked):
-        say(line, markup=False)
+        print_line(line, markup=False)
 
 
 def _print_failure(one: Outcome) -> None:
     """Print an expectation that fails, in words, and the first of its rows."""
     colour = COLOURS[one.severity]
-    say(f"[{colour}]{one.severity}[/{colour}]  {escape(one.name)}: {escape(one.about)}")
+    print_line(f"[{colour}]{one.severity}[/{colour}]  {escape(one.name)}: {escape(one.about)}")
     for row in one.rows[:SHOWN]:
-        say("    " + "  ".join(f"{name}={_figure(value)}" for name, value in row.items()), markup=False)
+        print_line("    " + "  ".join(f"{name}={_figure(value)}" for name, value in row.items()), markup=False)
     more = (one.failed or 0) - SHOWN
     if one.rows and more > 0:
-        say(f"    and {count(more, 'row')} more", markup=False)
-    people.print()
+        print_line(f"    and {pluralize(more, 'row')} more", markup=False)
+    stdout_console.print()
 
 
 def _figure(value: Any) -> str:
     return value if isinstance(value, str) and value.strip() else json_text.dumps(value, default=str)
 
 
-def _lines(checked: Checked) -> list[str]:
+def _lines(checked: QualityResult) -> list[str]:
     failed = checked.failures("info")
     grave = [f"{sum(one.severity == severity for one in failed)} {severity}" for severity in COLOURS]
-    looked = ", ".join(count(checked.rows[state], noun) for state, noun in NAMES.items())
+    looked = ", ".join(pluralize(checked.rows[state], noun) for state, noun in NAMES.items())
     empty = [NAMES[state] for state in checked.empty if state in NAMES]
     return [
-        f"looked at {looked}, {count(checked.rows['microbatch'], 'microbatch')}",
+        f"looked at {looked}, {pluralize(checked.rows['microbatch'], 'microbatch')}",
         *([f"nothing to look at: no {', no '.join(empty)}"] if empty else []),
         *([f"Data Docs: {checked.docs}"] if checked.docs else []),
-        f"{count(len(checked.outcomes), 'expectation')}, {', '.join(grave)} failed"
+        f"{pluralize(len(checked.outcomes), 'expectation')}, {', '.join(grave)} failed"
         if failed
-        else f"{count(len(checked.outcomes), 'expectation')}, all hold",
+        else f"{pluralize(len(checked.outcomes), 'expectation')}, all hold",
     ]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windrow.cli.shared_options import Call, command, count
-from windrow.cli.terminal import aside
+from windrow.cli.shared_options import CommandContext, command, pluralize
+from windrow.cli.terminal import stderr_console
 
 if TYPE_CHECKING:
     from windrow.runtime.recover import Recovered
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @command("config depot ledger", example="windrow recover --dry-run")
 def recover(
-    call: Call,
+    call: CommandContext,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")] = False,
 ) -> None:
     """Take the ledger back to its last usable version.
@@ -27,7 +27,7 @@ def recover(
     from windrow.runtime.recover import recover as recovered
 
     chosen = call.sparkless_settings()
-    with aside.status("looking at the ledger") as status:
+    with stderr_console.status("looking at the ledger") as status:
         done = recovered(chosen, dry_run, lambda version: status.update(f"looking at version {version}"))
     call.answer({"dry_run": dry_run, **asdict(done)}, _describe(done, dry_run))
 
@@ -42,10 +42,10 @@ def _describe(done: Recovered, dry_run: bool) -> str:
     aside = f"{versions} would be set aside" if dry_run else f"{versions} set aside in {done.directory}"
     text = f"The ledger {done.ledger} {back}: {aside}."
     if done.unknown:
-        text += f" How many batches {count(done.unknown, 'version')} closed cannot be read."
+        text += f" How many batches {pluralize(done.unknown, 'version')} closed cannot be read."
     elif not done.closed:
         return f"{text} They closed no batch."
     return (
-        f"{text} They closed at least {count(done.closed, 'batch')}, which the next `windrow run` makes again, except "
-        "where a tick or flush decided. Readers that have seen them must start over: see docs/downstream.md."
+        f"{text} They closed at least {pluralize(done.closed, 'batch')}, which the next `windrow run` makes again, "
+        "except where a tick or flush decided. Readers that have seen them must start over: see docs/downstream.md."
     )

@@ -10,16 +10,16 @@ import typer
 from rich.markup import escape
 
 from windrow.cli.progress import steps
-from windrow.cli.shared_options import Call, Named, command, count, say
+from windrow.cli.shared_options import CommandContext, TopologyArgument, command, pluralize, print_line
 from windrow.errors import SettingsError
-from windrow.model.durations import in_words, microseconds
+from windrow.model.durations import microseconds, to_toml
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.path_cache import REPLAY
 from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
     from windrow.batching.rules import Rules
-    from windrow.replaying.report import Change, Comparison, Move, Outcome, Replay
+    from windrow.replaying.report import Comparison, Move, Outcome, Replay, ReplayChange
     from windrow.topology.replay import Replayed
 
 SHOWN = 20
@@ -32,8 +32,8 @@ COLOURS = {"changed": "yellow", "other window": "cyan", "disappears": "red", "ap
     example="windrow replay --max-delay 1m --into data/other   or   windrow replay words:topology",
 )
 def replay(
-    call: Call,
-    topology: Named = None,
+    call: CommandContext,
+    topology: TopologyArgument = None,
     into: Annotated[
         str | None, typer.Option("--into", help="Path of the new ledger, which stays. Default: it is dropped.")
     ] = None,
@@ -84,18 +84,18 @@ def replay(
         raise SettingsError(
             "--continue and --ticks merged need a topology", "To go on from a new ledger, use `windrow run`."
         )
-    from windrow.replaying import Portion
+    from windrow.replaying import ReplayRange
     from windrow.replaying import replay as play
 
     chosen = call.path_settings(instead=REPLAY, engine=call.flags.get("engine", "embedded"))
     others = _rules(rules, chosen, {"window": window, "max_delay": max_delay})
-    portion = Portion(from_, to, key or (), source or ())
+    portion = ReplayRange(from_, to, key or (), source or ())
     with steps("messages", quiet=call.json) as progress:
         result = play(chosen, into, others, ticks, portion, limit, progress=progress)
-    return _answer(call, result, lambda: _tell(result))
+    return _answer(call, result, lambda: _print(result))
 
 
-def _answer(call: Call, outcome: Outcome, tell: Callable[[], None]) -> int:
+def _answer(call: CommandContext, outcome: Outcome, tell: Callable[[], None]) -> int:
     """Answer with what a replay found; return the exit status."""
     call.answer(outcome.to_dict(), tell=tell)
     return 0 if outcome.ok else 1
@@ -104,14 +104,17 @@ def _answer(call: Call, outcome: Outcome, tell: Callable[[], None]) -> int:
 def _tell_topology(result: Replayed, continue_: bool) -> None:
     """Print what differs in the states of a topology, and what was replayed."""
     for one in result.differences:
-        say(f"[yellow]{escape(one.state)}[/yellow]  {count(one.keys, 'key')} with other rows")
+        print_line(f"[yellow]{escape(one.state)}[/yellow]  {pluralize(one.keys, 'key')} with other rows")
         for example in one.examples:
-            say(f"   recorded {example['recorded']}\n   replayed {example['replayed']}", markup=False)
-    states = ", ".join(f"{name} {count(rows, 'row')}" for name, rows in result.rows.items())
+            print_line(f"   recorded {example['recorded']}\n   replayed {example['replayed']}", markup=False)
+    states = ", ".join(f"{name} {pluralize(rows, 'row')}" for name, rows in result.rows.items())
     outcome = "the states differ" if result.differences else "the states are equal"
-    say(f"{count(result.microbatches, 'microbatch')} of {result.topology} again: {outcome} ({states}).", markup=False)
+    print_line(
+        f"{pluralize(result.microbatches, 'microbatch')} of {result.topology} again: {outcome} ({states}).",
+        markup=False,
+    )
     if continue_:
-        say(f"Then {count(result.live, 'microbatch')} of what came since.")
+        print_line(f"Then {pluralize(result.live, 'microbatch')} of what came since.")
 
 
 def _rules(file: str | None, chosen: Settings, flags: dict[str, str | None]) -> Rules | None:
@@ -126,30 +129,32 @@ def _rules(file: str | None, chosen: Settings, flags: dict[str, str | None]) -> 
     return Rules(**(base.rules.model_dump() | changed))
 
 
-def _tell(result: Replay) -> None:
+def _print(result: Replay) -> None:
     recorded, replayed = result.recorded, result.replayed
-    say(
-        f"{count(result.messages, 'message')} of depot versions {result.first_depot_version} to "
+    print_line(
+        f"{pluralize(result.messages, 'message')} of depot versions {result.first_depot_version} to "
         f"{result.last_depot_version}, {_how(result)}"
     )
     for name, side in (("ledger", recorded), ("replay", replayed)):
         refused = sum(side.rejected.values())
-        say(
-            f"{name}  {count(side.batches, 'batch')}, {refused:,} rejected, in "
-            f"{count(side.microbatches, 'microbatch')}; digest {side.digest}"
+        print_line(
+            f"{name}  {pluralize(side.batches, 'batch')}, {refused:,} rejected, in "
+            f"{pluralize(side.microbatches, 'microbatch')}; digest {side.digest}"
         )
     if result.comparison is None:
-        say("[green]equal[/green], to the last byte")
+        print_line("[green]equal[/green], to the last byte")
     else:
         _differ(result, result.comparison)
     if result.into is not None:
-        say(f"The new ledger is {result.into}; give it as --ledger to look at it or to continue from it.", markup=False)
+        print_line(
+            f"The new ledger is {result.into}; give it as --ledger to look at it or to continue from it.", markup=False
+        )
 
 
 def _how(result: Replay) -> str:
     rules = "the recorded rules"
     if result.rules is not None:
-        rules = ", ".join(f"{name} {value}" for name, value in in_words(result.rules).items())
+        rules = ", ".join(f"{name} {value}" for name, value in to_toml(result.rules).items())
     named = {"key": result.keys, "source": result.sources}
     streams = [f"only {name} {', '.join(map(repr, values))}" for name, values in named.items() if values]
     ticks = f"{'with' if result.ticks == 'reuse' else 'without'} the recorded ticks and flushes"
@@ -159,19 +164,21 @@ def _how(result: Replay) -> str:
 def _differ(result: Replay, comparison: Comparison) -> None:
     """Print the changes and moves, the first difference in words when there must be none."""
     if result.ok:
-        say(f"different: {_counts(comparison)}")
+        print_line(f"different: {_counts(comparison)}")
     else:
         at = comparison.first_microbatch
         where = "" if at is None else f"; the first microbatch that finished something else is {at}"
-        say(f"[red]different[/red], and must be equal: {_counts(comparison)}{where}")
+        print_line(f"[red]different[/red], and must be equal: {_counts(comparison)}{where}")
     for change in comparison.changes:
         _print_change(change)
     _more(sum(comparison.counts.values()) - len(comparison.changes), "change")
     for move in comparison.moves:
-        say(f"  {_moved(move)}", markup=False)
+        print_line(f"  {_moved(move)}", markup=False)
     _more(comparison.moved - sum(move.messages for move in comparison.moves), "message")
     if not result.ok:
-        say("The depot or the ledger is not what it was, or an older Windrow wrote it: `windrow verify` says which.")
+        print_line(
+            "The depot or the ledger is not what it was, or an older Windrow wrote it: `windrow verify` says which."
+        )
 
 
 def _counts(comparison: Comparison) -> str:
@@ -182,29 +189,29 @@ def _counts(comparison: Comparison) -> str:
         "appears": "appear",
     }
     parts = [f"{number:,} {words[what]}" for what, number in comparison.counts.items() if number]
-    return ", ".join([f"{comparison.same:,} the same", *parts, f"{count(comparison.moved, 'message')} elsewhere"])
+    return ", ".join([f"{comparison.same:,} the same", *parts, f"{pluralize(comparison.moved, 'message')} elsewhere"])
 
 
-def _print_change(change: Change) -> None:
+def _print_change(change: ReplayChange) -> None:
     colour = COLOURS[change.what]
     before, after = change.messages
     size = {"disappears": f"{before:,}", "appears": f"{after:,}"}.get(change.what, f"{before:,} -> {after:,}")
     becomes = f" -> {change.becomes}" if change.becomes else ""
-    say(f"  [{colour}]{change.what}[/{colour}]  {escape(change.id + becomes)}  messages {size}")
+    print_line(f"  [{colour}]{change.what}[/{colour}]  {escape(change.id + becomes)}  messages {size}")
     for name, (old, new) in change.columns.items():
-        say(f"      {name}: {_value(old)} -> {_value(new)}", markup=False)
+        print_line(f"      {name}: {_value(old)} -> {_value(new)}", markup=False)
 
 
 def _moved(move: Move) -> str:
     places = [place or "nowhere" for place in (move.before, move.after)]
     example = move.example
     first = f"{example['source'] or repr('')} {example['key']} {example['type']} {example['event_time']}"
-    return f"{count(move.messages, 'message')}: {places[0]} -> {places[1]}, first {first}"
+    return f"{pluralize(move.messages, 'message')}: {places[0]} -> {places[1]}, first {first}"
 
 
 def _more(number: int, noun: str) -> None:
     if number > 0:
-        say(f"  and {count(number, noun)} more (--limit)")
+        print_line(f"  and {pluralize(number, noun)} more (--limit)")
 
 
 def _value(value: Any) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from windrow.cli.running import run_and_print, run_topology
-from windrow.cli.shared_options import Call, Named, command
+from windrow.cli.shared_options import CommandContext, TopologyArgument, command
 
 
 @command("config depot ledger engine", example="windrow resume --ledger data/ledger")
-def resume(call: Call, topology: Named = None) -> None:
+def resume(call: CommandContext, topology: TopologyArgument = None) -> None:
     """Let a paused ledger continue.
 
     The history records it.

@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from windrow.cli.running import run_topology
-from windrow.cli.shared_options import Call, Required, command
+from windrow.cli.shared_options import CommandContext, Required, command
 
 
 @command("config engine", example="windrow rollback words:topology --to-microbatch 12")
 def rollback(
-    call: Call,
+    call: CommandContext,
     topology: Required,
     to_microbatch: Annotated[int, typer.Option("--to-microbatch", min=0, help="Last microbatch to keep; 0: none.")],
 ) -> None:

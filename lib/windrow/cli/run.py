@@ -8,12 +8,12 @@ import typer
 
 from windrow.cli import shared_options
 from windrow.cli.running import NOTHING_DUE, run_and_print, run_topologies, run_topology
-from windrow.cli.shared_options import Call, command
+from windrow.cli.shared_options import CommandContext, command
 from windrow.errors import SettingsError
 from windrow.model.durations import microseconds
 
 if TYPE_CHECKING:
-    from windrow.runtime.driver import Summary
+    from windrow.runtime.driver import RunSummary
     from windrow.runtime.loop import Runner
 
 Topologies = Annotated[
@@ -41,7 +41,7 @@ MaintenanceInterval = Annotated[
     example="windrow run --interval 10s   or   windrow run words:topology",
 )
 def run(
-    call: Call,
+    call: CommandContext,
     topologies: Topologies = None,
     once: Annotated[bool, typer.Option("--once", help="Batch what is new, then stop (default).")] = False,
     interval: Interval = None,
@@ -67,7 +67,7 @@ def run(
 
     skipped = None if skip_version is None else _version(skip_version)
 
-    def work(runner: Runner) -> Summary:
+    def work(runner: Runner) -> RunSummary:
         if skipped is not None:
             runner.skip_version(*skipped)
         return runner.once() if interval is None else runner.every(pause)

@@ -6,25 +6,30 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from windrow.cli import shared_options
-from windrow.cli.shared_options import Call, count
+from windrow.cli.shared_options import CommandContext, pluralize
 from windrow.delta.locations import local_path
 from windrow.errors import first_line
 from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
-    from windrow.runtime.driver import Summary
+    from windrow.runtime.driver import RunSummary
     from windrow.runtime.loop import Runner
     from windrow.settings.settings import Settings
     from windrow.topology.together import TopologyRun
     from windrow.topology.topology import Topology
 
-Work = Callable[["Runner"], "Summary"]
+Work = Callable[["Runner"], "RunSummary"]
 NOTHING = "Nothing new, nothing overdue."
 NOTHING_DUE = "Nothing new, nothing due."
 
 
 def run_and_print(
-    call: Call, settings: Settings, work: Work, dry_run: bool = False, nothing: str = NOTHING, may_idle: bool = False
+    call: CommandContext,
+    settings: Settings,
+    work: Work,
+    dry_run: bool = False,
+    nothing: str = NOTHING,
+    may_idle: bool = False,
 ) -> None:
     """Run microbatches and print what they did, `nothing` if they did nothing."""
     summary = run(settings, work, quiet=call.json, config=call.config, dry_run=dry_run, may_idle=may_idle)
@@ -42,7 +47,7 @@ def run(
     config: str | None = None,
     dry_run: bool = False,
     may_idle: bool = False,
-) -> Summary:
+) -> RunSummary:
     """Do `work` with a runner, a log, signals and, unless `quiet`, a progress bar on a terminal.
 
     A dry run is in no metric: what it would commit is not committed. With `may_idle` no engine is opened for nothing.
@@ -72,7 +77,7 @@ def run(
 
 
 def run_topology(
-    call: Call, topology: Topology, settings: Settings, work: Work, done: str = "", nothing: str = ""
+    call: CommandContext, topology: Topology, settings: Settings, work: Work, done: str = "", nothing: str = ""
 ) -> None:
     """Do work with the runner of a topology, and print `done`, else what was done, `nothing` if that was nothing."""
     from windrow.cli.watching import watched
@@ -85,7 +90,7 @@ def run_topology(
     call.answer(_document(summary, "messages", "rejected"), done or _topology_sentence(summary, nothing))
 
 
-def run_topologies(call: Call, topologies: Sequence[Topology], settings: Settings, work: Work) -> None:
+def run_topologies(call: CommandContext, topologies: Sequence[Topology], settings: Settings, work: Work) -> None:
     """Do work with the runner of each topology at the same time, and print what each did. Raises the first error."""
     from windrow.cli.watching import watched
     from windrow.topology.together import TopologyRun, run_together
@@ -106,9 +111,9 @@ def run_topologies(call: Call, topologies: Sequence[Topology], settings: Setting
 
 def _run_document(run: TopologyRun) -> dict[str, object]:
     """Return the document of what one of several topologies did."""
-    from windrow.runtime.driver import Summary
+    from windrow.runtime.driver import RunSummary
 
-    summary = run.summary or Summary("")
+    summary = run.summary or RunSummary("")
     return {
         "topology": run.topology.name,
         "error": None if run.error is None else first_line(run.error),
@@ -130,9 +135,9 @@ def _require_depot(depot: str) -> None:
     """Raise TableMissingError for a local depot that is not there, before an engine starts for nothing."""
     path = local_path(depot)
     if path is not None and not path.exists():
-        from windrow.delta.table import missing
+        from windrow.delta.table import missing_error
 
-        raise missing(depot, "depot")
+        raise missing_error(depot, "depot")
 
 
 def _warn(settings: Settings) -> None:
@@ -146,7 +151,7 @@ def _warn(settings: Settings) -> None:
             log.warning(one.code, warning=one.message, hint=one.hint)  # a log record has a message of its own
 
 
-def sentence(summary: Summary, nothing: str = NOTHING) -> str:
+def sentence(summary: RunSummary, nothing: str = NOTHING) -> str:
     """Say in one line what a run did."""
     if summary.paused:
         return "The ledger is paused; `windrow resume` continues it."
@@ -155,43 +160,43 @@ def sentence(summary: Summary, nothing: str = NOTHING) -> str:
     if not summary.microbatches:
         return f"{_nothing(summary, nothing)}{_maintained(summary)}"
     return (
-        f"{count(len(summary.microbatches), 'microbatch')}: {count(summary.total('messages'), 'message')} read, "
-        f"{summary.total('accepted'):,} accepted, {summary.total('rejected'):,} rejected; "
-        f"{count(summary.total('opened'), 'batch')} opened, {summary.total('closed'):,} closed."
+        f"{pluralize(len(summary.microbatches), 'microbatch')}: {pluralize(summary.total('messages'), 'message')} "
+        f"read, {summary.total('accepted'):,} accepted, {summary.total('rejected'):,} rejected; "
+        f"{pluralize(summary.total('opened'), 'batch')} opened, {summary.total('closed'):,} closed."
         f"{_maintained(summary)}"
     )
 
 
-def _topology_sentence(summary: Summary, nothing: str) -> str:
+def _topology_sentence(summary: RunSummary, nothing: str) -> str:
     if summary.paused:
         return "The topology is paused; `windrow resume` continues it."
     if not summary.microbatches:
         return _nothing(summary, nothing)
     rejected = f", {summary.total('rejected'):,} rejected" if summary.total("rejected") else ""
-    read = f"{count(summary.total('messages'), 'message')} read{rejected}"
-    return f"{count(len(summary.microbatches), 'microbatch')}: {read}."
+    read = f"{pluralize(summary.total('messages'), 'message')} read{rejected}"
+    return f"{pluralize(len(summary.microbatches), 'microbatch')}: {read}."
 
 
-def _nothing(summary: Summary, nothing: str) -> str:
+def _nothing(summary: RunSummary, nothing: str) -> str:
     """Say that a run committed nothing, or what was committed although no reply said so."""
     if not summary.others:
         return nothing
-    others = count(summary.others, "microbatch")
+    others = pluralize(summary.others, "microbatch")
     return (
         f"{others} committed meanwhile, by another driver or although the reply was lost: `windrow status --history 9`."
     )
 
 
-def _maintained(summary: Summary) -> str:
+def _maintained(summary: RunSummary) -> str:
     """Say in a sentence what a run that went on did to the files of the tables, nothing when it did nothing."""
     compacted = sum(done.files_removed or 0 for done in summary.maintained)
     into = sum(done.files_added or 0 for done in summary.maintained)
     removed = sum(done.files_deleted for done in summary.maintained)
     if not compacted + removed:
         return ""
-    return f" {count(compacted, 'small file')} compacted into {into:,}, {removed:,} old ones removed."
+    return f" {pluralize(compacted, 'small file')} compacted into {into:,}, {removed:,} old ones removed."
 
 
-def _document(summary: Summary, *totals: str) -> dict[str, object]:
+def _document(summary: RunSummary, *totals: str) -> dict[str, object]:
     counts = {name: summary.total(name) for name in totals}
     return {"engine": summary.engine, "paused": summary.paused, **counts, "microbatches": summary.microbatches}

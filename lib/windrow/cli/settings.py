@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from windrow.cli.running import run_topology
-from windrow.cli.shared_options import Call, Named, command, grid
-from windrow.cli.terminal import people
+from windrow.cli.shared_options import CommandContext, TopologyArgument, command, text_table
+from windrow.cli.terminal import stdout_console
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
-    from windrow.runtime.driver import Summary
+    from windrow.runtime.driver import RunSummary
     from windrow.runtime.loop import Runner
 
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     example="windrow settings --config windrow.toml   or   windrow settings words:topology max_messages=1000",
 )
 def settings(
-    call: Call,
-    topology: Named = None,
+    call: CommandContext,
+    topology: TopologyArgument = None,
     assignments: Annotated[
         list[str] | None, typer.Argument(metavar="NAME=VALUE...", help="Options to set; VALUE may be default.")
     ] = None,
@@ -41,13 +41,13 @@ def settings(
     from windrow.settings.template import effective
 
     rows = effective(call.config, **call.flags)
-    table = grid(("setting", "value", "from"), ())
+    table = text_table(("setting", "value", "from"), ())
     for row in rows:
         table.add_row(row.name, row.value, row.origin, style="dim" if row.origin == "default" else None)
-    call.answer(rows, tell=lambda: people.print(table))
+    call.answer(rows, tell=lambda: stdout_console.print(table))
 
 
-def _set_options(call: Call, topology: str, assignments: list[str]) -> None:
+def _set_options(call: CommandContext, topology: str, assignments: list[str]) -> None:
     from windrow.topology.running import set_option
 
     pairs = [assignment.partition("=") for assignment in assignments]
@@ -60,7 +60,7 @@ def _set_options(call: Call, topology: str, assignments: list[str]) -> None:
         if not equals:
             raise SettingsError(f"{name!r} sets nothing", "Say NAME=VALUE, for example max_messages=1000.")
 
-    def work(runner: Runner) -> Summary:
+    def work(runner: Runner) -> RunSummary:
         for name, _, value in pairs:
             set_option(runner, name, value)
         return runner.summary

@@ -1,4 +1,4 @@
-"""Options that commands share: `@command` adds them to a function, which gets them as one `Call`."""
+"""Options that commands share: `@command` adds them to a function, which gets them as one `CommandContext`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from windrow.cli.terminal import people, write
+from windrow.cli.terminal import stdout_console, write
 from windrow.delta.locations import is_catalog_name, local_path
 from windrow.errors import SettingsError, TableMissingError, WindrowError
 from windrow.model.printable import json_text as escaped_json
@@ -47,7 +47,7 @@ LogLevel = Annotated[str | None, typer.Option("--log-level", help="debug, info, 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback when something fails.")]
 # What several commands have, but not in the same place among their own.
-Named = Annotated[
+TopologyArgument = Annotated[
     str | None, typer.Argument(metavar="[MODULE:NAME]", help="A topology of yours. Default: the batcher.")
 ]
 Required = Annotated[str, typer.Argument(metavar="MODULE:NAME", help="The topology.")]
@@ -67,13 +67,13 @@ SHARED: dict[str, Any] = {
 }
 
 
-def say(text: str, markup: bool = True) -> None:
+def print_line(text: str, markup: bool = True) -> None:
     """Print a line for people; a terminal wraps it, so that what is copied stays one line."""
-    people.print(text, markup=markup, soft_wrap=True)
+    stdout_console.print(text, markup=markup, soft_wrap=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CommandContext:
     """The shared options of one call of a command: the settings file, the settings over it, and how to answer."""
 
     config: str | None
@@ -92,7 +92,7 @@ class Call:
         """
         from windrow.engine import from_platform
 
-        settings, known = self.settings(**more), paths.PathBook.beside(self.config)
+        settings, known = self.settings(**more), paths.TablePathCache.beside(self.config)
         named = {name: getattr(settings, name) for name in roles or ("depot", "ledger")}
         places = {name: known.path(place, instead, from_platform()) for name, place in named.items()}
         return settings.model_copy(update=places)
@@ -181,7 +181,7 @@ class Call:
             print_json(document)
             return
         for line in lines:
-            say(line, markup=False)
+            print_line(line, markup=False)
         tell()
 
 
@@ -208,7 +208,7 @@ def command(shared: str, example: str) -> Callable[[Callable[..., int | None]], 
             flags = {name: value for name, value in values.items() if name in SHARED and value is not None}
             config, json, _ = flags.pop("config", None), flags.pop("json"), flags.pop("debug")
             log = table(format=flags.pop("log_format", None), level=flags.pop("log_level", None))
-            return function(Call(config, flags | ({} if log is None else {"log": log}), json), **own)
+            return function(CommandContext(config, flags | ({} if log is None else {"log": log}), json), **own)
 
         def parameter(name: str) -> Parameter:
             default = False if SHARED[name] in (Json, Debug) else None
@@ -268,7 +268,7 @@ def note_paths(config: str | None, chosen: Settings, engine: AnyEngine) -> None:
     """Write down where tables by name lie, for commands without a JVM, if there is a place to write it to."""
     from windrow.operate.log import log
 
-    book = paths.PathBook.beside(config)
+    book = paths.TablePathCache.beside(config)
     for name in ("depot", "ledger"):
         if is_catalog_name(getattr(chosen, name)):
             try:
@@ -296,7 +296,7 @@ def json_text(document: Any, indent: int | None = None) -> str:
     return escaped_json(document, sys.stdout.encoding or "utf-8", indent, known)
 
 
-def grid(heads: Iterable[str], rows: Iterable[Sequence[str]], **look: Any) -> Table:
+def text_table(heads: Iterable[str], rows: Iterable[Sequence[str]], **look: Any) -> Table:
     """Return a table for people with a line below its head; `look` are options of Rich."""
     from rich import box
     from rich.table import Table
@@ -307,7 +307,7 @@ def grid(heads: Iterable[str], rows: Iterable[Sequence[str]], **look: Any) -> Ta
     return table
 
 
-def count(number: int, noun: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     """Return `1 message`, `2 messages`, `3 batches`."""
     plural = noun + ("es" if noun.endswith(("ch", "s")) else "s")
     return f"{number:,} {noun if number == 1 else plural}"

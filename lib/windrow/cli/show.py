@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.markup import escape
 
-from windrow.cli.shared_options import Call, Key, Source, command, count, say
+from windrow.cli.shared_options import CommandContext, Key, Source, command, pluralize, print_line
 from windrow.errors import SettingsError
 from windrow.model import timestamps as moments
 
@@ -27,7 +27,7 @@ Limit = Annotated[int, typer.Option("--limit", min=1, help="How many to show at 
     example="windrow show --rejected   or   windrow show --key K --type T --event-time 2026-01-31T12:00:07.2Z",
 )
 def show(
-    call: Call,
+    call: CommandContext,
     id: Annotated[str | None, typer.Argument(help="Id of a batch or of a rejection.", metavar="[ID]")] = None,  # noqa: A002
     open_: Annotated[bool, typer.Option("--open", help="Open batches, the oldest first.")] = False,
     closed: Annotated[bool, typer.Option("--closed", help="Closed batches, the latest first (default).")] = False,
@@ -70,14 +70,14 @@ def show(
         raise SettingsError(
             "--from and --to apply only to a list", "Leave them out, or leave out the ID or --event-time."
         )
-    begin, end = moments.event_range(from_, to)
+    start, end = moments.event_range(from_, to)
     _require_companions(key, event_time, type_, microbatch)
     with call.readable_settings() as chosen:
         if event_time is not None and key is not None:
             _show_message(call, chosen, key, event_time, type_, source, limit)
             return
         state = "open" if open_ else "rejected" if rejected else "closed"
-        asked = {"key": key, "source": source, "limit": limit, "begin": begin, "end": end}
+        asked = {"key": key, "source": source, "limit": limit, "start": start, "end": end}
         rows = _find_rows(chosen, id, state, asked)
         if call.json:
             call.answer(rows if id is None else rows[0])
@@ -85,13 +85,15 @@ def show(
         if key is not None and not (open_ or closed or rejected):
             rows += _find_rows(chosen, None, "rejected", asked)
     if not rows:
-        say("Nothing like this in the ledger.")
+        print_line("Nothing like this in the ledger.")
     for row in rows:
         show_one = _print_rejected if "reason" in row else _print_batch
         show_one(row, whole=id is not None)
 
 
-def _show_state(call: Call, place: str | None, state: str, key: str | None, microbatch: int | None, limit: int) -> None:
+def _show_state(
+    call: CommandContext, place: str | None, state: str, key: str | None, microbatch: int | None, limit: int
+) -> None:
     """Show rows of a state, of a key or of all, after a microbatch or as they are."""
     from windrow.reading.values import records
     from windrow.topology.importing import import_topology
@@ -147,7 +149,7 @@ def _require_companions(key: str | None, event_time: str | None, type_: str | No
 
 
 def _show_message(
-    call: Call, chosen: Settings, key: str, event_time: str, type_: str | None, source: str | None, limit: int
+    call: CommandContext, chosen: Settings, key: str, event_time: str, type_: str | None, source: str | None, limit: int
 ) -> None:
     from windrow import reading
 
@@ -160,29 +162,31 @@ def _print_arrivals(arrivals: list[Arrival], limit: int) -> None:
     for number, arrival in enumerate(arrivals[:limit], 1):
         _print_arrival(number, arrival)
     if len(arrivals) > limit:
-        say(f"and {len(arrivals) - limit:,} more: --limit {len(arrivals)}")
+        print_line(f"and {len(arrivals) - limit:,} more: --limit {len(arrivals)}")
 
 
 def _print_arrival(number: int, arrival: Arrival) -> None:
     """Print one arrival: what came, where it is, and for a rejected one what would have kept it."""
     colour = {"rejected": "red", "lost": "red", "waiting": "yellow", "skipped": "yellow"}.get(arrival.outcome, "green")
     what = escape(f"{arrival.source or repr(arrival.source)} {arrival.key} {arrival.type}")
-    say(f"{number}. [{colour}]{arrival.outcome}[/{colour}]  {what}  {arrival.event_time}")
+    print_line(f"{number}. [{colour}]{arrival.outcome}[/{colour}]  {what}  {arrival.event_time}")
     sequence = "" if arrival.sequence is None else f", sequence {arrival.sequence}"
-    say(f"   received at {arrival.received_at}{sequence}  {_payload({'payload': arrival.payload})}", markup=False)
+    print_line(
+        f"   received at {arrival.received_at}{sequence}  {_payload({'payload': arrival.payload})}", markup=False
+    )
     if arrival.depot_version is not None:
         by = "" if arrival.microbatch is None else f", read by microbatch {arrival.microbatch}"
-        say(f"   in depot version {arrival.depot_version}{by}")
+        print_line(f"   in depot version {arrival.depot_version}{by}")
     if arrival.batch is not None:
         batch = arrival.batch
         ended = f"closed at {batch['closed_at']} ({batch['close_reason']}) by microbatch {batch['closed_microbatch']}"
-        say(f"   in {batch['id']}, {batch['window_start']} to {batch['window_end']}", markup=False)
-        say(f"   {ended if batch['state'] == 'closed' else 'the batch is still open'}")
+        print_line(f"   in {batch['id']}, {batch['window_start']} to {batch['window_end']}", markup=False)
+        print_line(f"   {ended if batch['state'] == 'closed' else 'the batch is still open'}")
         return
     reason = f"{arrival.rejection['reason']}: " if arrival.rejection else ""
-    say(f"   {reason}{arrival.why}", markup=False)
+    print_line(f"   {reason}{arrival.why}", markup=False)
     if arrival.hint:
-        say(f"   {arrival.hint}", markup=False)
+        print_line(f"   {arrival.hint}", markup=False)
 
 
 def _find_rows(chosen: Settings, id_: str | None, state: str, asked: dict[str, Any]) -> list[dict[str, Any]]:
@@ -200,15 +204,18 @@ def _find_rows(chosen: Settings, id_: str | None, state: str, asked: dict[str, A
 
 def _print_batch(row: dict[str, Any], whole: bool) -> None:
     ended = f"closed at {row['closed_at']} ({row['close_reason']})" if row["state"] == "closed" else "open"
-    say(f"[bold]{row['id']}[/bold]  {row['window_start']} to {row['window_end']}")
-    say(f"  {ended}; opened by {row['open_reason']}; {count(row['message_count'], 'message')}, {row['bytes']:,} bytes")
+    print_line(f"[bold]{row['id']}[/bold]  {row['window_start']} to {row['window_end']}")
+    print_line(
+        f"  {ended}; opened by {row['open_reason']}; {pluralize(row['message_count'], 'message')}, "
+        f"{row['bytes']:,} bytes"
+    )
     if "closing" in row:
-        say(f"  open because {row['closing']['why']}; closes {row['closing']['when']}")
+        print_line(f"  open because {row['closing']['why']}; closes {row['closing']['when']}")
     shown = row["messages"] if whole else row["messages"][:5]
     for message in shown:
-        say(f"    {message['event_time']}  {message['type']}  {_payload(message)}", markup=False)
+        print_line(f"    {message['event_time']}  {message['type']}  {_payload(message)}", markup=False)
     if len(shown) < len(row["messages"]):
-        say(f"    and {len(row['messages']) - len(shown)} more: windrow show {row['id']}", markup=False)
+        print_line(f"    and {len(row['messages']) - len(shown)} more: windrow show {row['id']}", markup=False)
 
 
 def _print_rejected(row: dict[str, Any], whole: bool) -> None:
@@ -217,16 +224,16 @@ def _print_rejected(row: dict[str, Any], whole: bool) -> None:
 
     off = f" by {row['missed_by_us'] / 1_000_000:.3f} s" if row["missed_by_us"] else ""
     detail = f" ({row['detail']})" if row["detail"] else ""
-    say(f"[bold]{escape(row['id'])}[/bold]  {row['reason']}{off}{escape(detail)}")
+    print_line(f"[bold]{escape(row['id'])}[/bold]  {row['reason']}{off}{escape(detail)}")
     if row["reason"].startswith(REFUSED):
         for line in _place(row, whole):
-            say(f"    {line}", markup=False)
+            print_line(f"    {line}", markup=False)
         return
     event_time, type_, received_at = (row[name] or "NULL" for name in ("event_time", "type", "received_at"))
-    say(f"    {event_time}  {type_}  received at {received_at}  {_payload(row)}", markup=False)
+    print_line(f"    {event_time}  {type_}  received at {received_at}  {_payload(row)}", markup=False)
     if row["floor_raise_us"]:
         raised = row["floor_raise_us"] / 1_000_000
-        say(f"    its source's clock stood {raised:.3f} s after its arrival already")
+        print_line(f"    its source's clock stood {raised:.3f} s after its arrival already")
 
 
 def _place(row: dict[str, Any], whole: bool) -> Iterator[str]:

@@ -23,11 +23,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import to_plain_types
 from windrow.delta.locations import reference
-from windrow.delta.log import Table
+from windrow.delta.log import TableInfo
 from windrow.delta.scratch import scratch_directory
-from windrow.delta.table import missing
+from windrow.delta.table import missing_error
 from windrow.engine.spark.engine import SparkEngine
 from windrow.engine.spark.log import SparkLog, detail
 from windrow.errors import NotFoundError, first_line
@@ -81,7 +81,7 @@ class SparkReader:
         """
         latest = ledger_of(self.engine, self.settings).table()
         if latest is None:
-            raise missing(location, "ledger")
+            raise missing_error(location, "ledger")
         version = latest.version if version is None else version
         copy = str(self.directory / f"ledger-{version}")
         if not DeltaTable.is_deltatable(copy):
@@ -104,10 +104,10 @@ class SparkReader:
 
     def _copied(self, frame: DataFrame) -> DataFrame:
         """Return what is copied of a ledger."""
-        if tables.is_of_topology(frame.columns):
+        if tables.is_topology_ledger(frame.columns):
             own = tables.topology_schema(raw=True).names
             return frame.select([name for name in frame.columns if name in own])
-        if self.copies == "books" and not tables.is_over_raw(frame.columns):
+        if self.copies == "books" and not tables.reads_raw_depot(frame.columns):
             return frame.where(~F.col("state").isin(BATCHES_AND_REJECTIONS))
         if self.copies == "headers":
             return frame.withColumn("messages", F.lit(None).cast(frame.schema["messages"].dataType))
@@ -121,7 +121,7 @@ class SparkReader:
         """Return a depot. Raises TableMissingError."""
         table = self.engine.log(self.engine.place(location)).table()
         if table is None:
-            raise missing(location, "depot")
+            raise missing_error(location, "depot")
         return SparkDepot(self.engine, location, self.settings, table)
 
 
@@ -159,7 +159,7 @@ class SparkDepot(SparkTable):
     """
 
     settings: Settings
-    table: Table
+    table: TableInfo
     recorded: Mapping[int, str | None] = field(default_factory=dict)
 
     def mapped_as(self, recorded: Mapping[int, str | None]) -> Self:
@@ -201,7 +201,7 @@ class SparkDepot(SparkTable):
         names = [*(columns or self._columns.names)]
         names += [name for name in (CHANGE, VERSION) if name not in names]
         try:
-            return plain(self.frame(first, last).select(names).toArrow())
+            return to_plain_types(self.frame(first, last).select(names).toArrow())
         except PySparkException as error:
             raise OSError(first_line(error)) from error
 

@@ -13,10 +13,18 @@ from rich.console import Group
 from rich.text import Text
 
 from windrow.cli.history import show_history
-from windrow.cli.shared_options import Call, Named, command, count, grid, json_text, say
-from windrow.cli.terminal import aside, people, write
+from windrow.cli.shared_options import (
+    CommandContext,
+    TopologyArgument,
+    command,
+    json_text,
+    pluralize,
+    print_line,
+    text_table,
+)
+from windrow.cli.terminal import stderr_console, stdout_console, write
 from windrow.errors import SettingsError
-from windrow.model.durations import microseconds, span
+from windrow.model.durations import approximate_text, microseconds
 from windrow.model.printable import printable
 from windrow.model.timestamps import time_text
 from windrow.runtime.wall_clock import WallClock
@@ -48,8 +56,8 @@ FailIf = Annotated[
     example="windrow status --fail-if 'lag>5m' --fail-if paused   or   windrow status --watch",
 )
 def status(
-    call: Call,
-    topology: Named = None,
+    call: CommandContext,
+    topology: TopologyArgument = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Refresh until Ctrl-C; with --json one document a line.")
     ] = False,
@@ -97,7 +105,7 @@ def status(
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class StatusView:
     """One look at depot and ledger, or at a topology: what --json prints, and what people see.
 
     `lines` stand above the tables and `remarks` below them, `line` is all of it in one. `holding` are the conditions
@@ -115,11 +123,11 @@ class Look:
     def print(self) -> None:
         """Print it, one part after the other."""
         for line in self.lines:
-            say(line, markup=False)
+            print_line(line, markup=False)
         for table in self.tables:
-            people.print(table)
+            stdout_console.print(table)
         for line in self.remarks:
-            say(line, markup=False)
+            print_line(line, markup=False)
 
     def view(self) -> Group:
         """Return what a terminal shows that looks again and again."""
@@ -142,7 +150,7 @@ class Own:
     line: str
 
 
-def _look_at_batcher(call: Call, alarms: Sequence[Condition], most: int | None, kafka: bool) -> Look:
+def _look_at_batcher(call: CommandContext, alarms: Sequence[Condition], most: int | None, kafka: bool) -> StatusView:
     from windrow import reading
 
     now = WallClock().now()
@@ -155,7 +163,7 @@ def _look_at_batcher(call: Call, alarms: Sequence[Condition], most: int | None, 
     return _look(result, _of_batcher(result, most), alarms, now)
 
 
-def _look_at_topology(call: Call, alarms: Sequence[Condition], topology: str) -> Look:
+def _look_at_topology(call: CommandContext, alarms: Sequence[Condition], topology: str) -> StatusView:
     from windrow.topology.status import status_of
 
     now = WallClock().now()
@@ -164,12 +172,12 @@ def _look_at_topology(call: Call, alarms: Sequence[Condition], topology: str) ->
     return _look(status, _of_topology(status), alarms, now)
 
 
-def _look(status: Status, own: Own, alarms: Sequence[Condition], now: int) -> Look:
+def _look(status: Status, own: Own, alarms: Sequence[Condition], now: int) -> StatusView:
     """Return a look at what batcher and topology have in common, and at what is their `own`."""
     holding = [condition for alarm in alarms if (condition := alarm.holds(status))]
     paused = "; paused" if status.ledger.paused else ""
     microbatch = f"microbatch {status.ledger.microbatch}"
-    return Look(
+    return StatusView(
         at=_second(now),
         document=asdict(status) | ({"failed": holding} if alarms else {}),
         lines=_lines(status, own),
@@ -193,8 +201,13 @@ def _lines(status: Status, own: Own) -> list[str]:
         f"lag     {_lag(status)}",
         *(line for depot in status.depots for line in _changed(depot, own.named)),
         *own.lines,
-        f"read    {count(status.totals.messages, 'message')} in {count(status.totals.microbatches, 'microbatch')}",
+        f"read    {_totals(status)}",
     ]
+
+
+def _totals(status: Status) -> str:
+    totals = status.totals
+    return f"{pluralize(totals.messages, 'message')} in {pluralize(totals.microbatches, 'microbatch')}"
 
 
 def _depot(depot: DepotStatus, named: bool) -> str:
@@ -224,11 +237,11 @@ def _microbatches(status: Status) -> Table:
     names += [*([] if of_topology else ["opened", "closed"]), "prime_ms", "plan_ms", "process_ms"]
     heads = [{"microbatch": "no", "messages": "read"}.get(name, name.removesuffix("_ms")) for name in names]
     last = [tuple(_figure(getattr(row, name)) for name in names) for row in status.microbatches]
-    return grid(heads, last, title="last microbatches (phases in ms)", title_style="bold")
+    return text_table(heads, last, title="last microbatches (phases in ms)", title_style="bold")
 
 
 def _of_topology(status: TopologyStatus) -> Own:
-    states = ", ".join(f"{name} {count(rows, 'row')}" for name, rows in status.states.items())
+    states = ", ".join(f"{name} {pluralize(rows, 'row')}" for name, rows in status.states.items())
     lines = [
         f"states  {states}",
         *(f"event   {name} is due at {due}" for name, due in status.events.items()),
@@ -253,7 +266,7 @@ def _of_batcher(status: BatcherStatus, most: int | None) -> Own:
     lines = [
         *_kafka(status),
         f"open    {_open(status)}",
-        f"closed  {count(status.closed.batches, 'batch')} with {count(status.closed.messages, 'message')}",
+        f"closed  {pluralize(status.closed.batches, 'batch')} with {pluralize(status.closed.messages, 'message')}",
     ]
     sources = len(status.clocks)
     behind = f"clocks: the {most} sources of {sources:,} that are furthest behind; --sources shows all"
@@ -266,7 +279,7 @@ def _of_batcher(status: BatcherStatus, most: int | None) -> Own:
     return Own(f"rules {rules}", False, lines, _tables(status, most), remarks, batches)
 
 
-def _watch(take: Callable[[], Look], pause: int, json: bool) -> int:
+def _watch(take: Callable[[], StatusView], pause: int, json: bool) -> int:
     """Look until Ctrl-C, which is no failure, or until a condition holds."""
     clock = WallClock()
     try:
@@ -282,31 +295,33 @@ def _watch(take: Callable[[], Look], pause: int, json: bool) -> int:
 
 
 @contextmanager
-def _shown(json: bool) -> Iterator[Callable[[Look], None]]:
+def _shown(json: bool) -> Iterator[Callable[[StatusView], None]]:
     """Give what shows a look: a live view on a terminal, a line each time elsewhere."""
     from rich.live import Live
 
     if json:
         yield lambda look: write(json_text(look.document))
-    elif people.is_terminal:
-        with Live(console=people, auto_refresh=False, vertical_overflow="visible") as live:
+    elif stdout_console.is_terminal:
+        with Live(console=stdout_console, auto_refresh=False, vertical_overflow="visible") as live:
             yield lambda look: live.update(look.view(), refresh=True)
     else:
         yield lambda look: write(printable(look.line))
 
 
-def _alarmed(look: Look) -> int:
+def _alarmed(look: StatusView) -> int:
     """Name the conditions that hold; return the exit status."""
     for condition in look.holding or ():
-        aside.print(condition, markup=False, soft_wrap=True)
+        stderr_console.print(condition, markup=False, soft_wrap=True)
     return 1 if look.holding else 0
 
 
 def _lag(status: Status) -> str:
     if not status.versions_waiting:
         return "nothing waits"
-    messages = "messages" if status.lag.messages is None else count(status.lag.messages, "message")
-    return f"{messages} in {count(status.versions_waiting, 'version')} wait, the oldest for {status.lag.seconds:.0f} s"
+    messages = "messages" if status.lag.messages is None else pluralize(status.lag.messages, "message")
+    return (
+        f"{messages} in {pluralize(status.versions_waiting, 'version')} wait, the oldest for {status.lag.seconds:.0f} s"
+    )
 
 
 def _kafka(status: BatcherStatus) -> list[str]:
@@ -316,7 +331,7 @@ def _kafka(status: BatcherStatus) -> list[str]:
     behind = sorted((one for one in status.kafka.partitions if one.lag), key=lambda one: -one.lag)[:3]
     furthest = ", ".join(f"{one.topic}/{one.partition} {one.lag:,}" for one in behind)
     kafka = status.kafka
-    text = f"{count(kafka.lag, 'offset')} of {count(len(kafka.partitions), 'partition')} are not in the depot"
+    text = f"{pluralize(kafka.lag, 'offset')} of {pluralize(len(kafka.partitions), 'partition')} are not in the depot"
     return [f"kafka   {text}{furthest and f'; most: {furthest}'}; measured at {kafka.measured_at}"]
 
 
@@ -324,7 +339,7 @@ def _open(status: BatcherStatus) -> str:
     if status.open.oldest is None:
         return "no batch"
     oldest = status.open.oldest
-    holds = f"{count(status.open.batches, 'batch')} with {count(status.open.messages, 'message')}"
+    holds = f"{pluralize(status.open.batches, 'batch')} with {pluralize(status.open.messages, 'message')}"
     stands = f"which stands at {oldest.floor}" if oldest.remaining_seconds else "which has passed it"
     return f"{holds}; the oldest, {oldest.id}, closes at {oldest.timeout_at} by the clock of its source, {stands}"
 
@@ -338,8 +353,8 @@ def _tables(status: BatcherStatus, most: int | None) -> list[Table]:
         (row.reason, f"{row.messages:,}", _off(row.missed_by_us) if row.missed_by_us else "") for row in status.rejected
     ]
     return [
-        grid(("source", "clock", "floor", "seen at"), clocks, title="clocks (UTC)", title_style="bold"),
-        grid(("reason", "messages", "furthest off"), refused, title="rejected", title_style="bold"),
+        text_table(("source", "clock", "floor", "seen at"), clocks, title="clocks (UTC)", title_style="bold"),
+        text_table(("reason", "messages", "furthest off"), refused, title="rejected", title_style="bold"),
     ]
 
 
@@ -350,7 +365,7 @@ def _short(time: str) -> str:
 
 def _off(length: int) -> str:
     """Return a length of time to a tenth of a second, never shorter than it is."""
-    return span(-(-length // TENTH) * TENTH)
+    return approximate_text(-(-length // TENTH) * TENTH)
 
 
 def _figure(value: object) -> str:
@@ -364,7 +379,7 @@ def _needed(needed: NeededDelay, most: int | None) -> Iterator[str]:
         sources = _needed_by_source(needed, most)
         yield f"max_delay is {allowed}; {enough} would have kept every message that was too old ({sources})"
     if needed.left_out:
-        yield f"{count(needed.left_out, 'message')} of wrong clocks were too old as well, and are not counted there"
+        yield f"{pluralize(needed.left_out, 'message')} of wrong clocks were too old as well, and are not counted there"
 
 
 def _needed_by_source(needed: NeededDelay, most: int | None) -> str:

@@ -44,8 +44,8 @@ class Terminal(Console):
             yield part if part.control else Segment(printable(part.text), part.style)
 
 
-people = Terminal(highlight=False)
-aside = Terminal(stderr=True, highlight=False)
+stdout_console = Terminal(highlight=False)
+stderr_console = Terminal(stderr=True, highlight=False)
 
 
 def write(text: str) -> None:

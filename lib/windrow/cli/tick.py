@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from windrow.cli.running import run_and_print, run_topology
-from windrow.cli.shared_options import Call, Named, command
+from windrow.cli.shared_options import CommandContext, TopologyArgument, command
 from windrow.errors import SettingsError
 from windrow.model import timestamps as moments
 
@@ -17,8 +17,8 @@ from windrow.model import timestamps as moments
     example="windrow tick --to 2026-01-31T12:00:00Z   or   windrow tick --all",
 )
 def tick(
-    call: Call,
-    topology: Named = None,
+    call: CommandContext,
+    topology: TopologyArgument = None,
     to: Annotated[
         str | None, typer.Option("--to", help="Raise the floor of every source to this time, ISO 8601.")
     ] = None,

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from windrow.cli.progress import steps
-from windrow.cli.shared_options import Call, Key, Source, command, count, grid, say
-from windrow.cli.terminal import aside, people
+from windrow.cli.shared_options import CommandContext, Key, Source, command, pluralize, print_line, text_table
+from windrow.cli.terminal import stderr_console, stdout_console
 from windrow.errors import SettingsError
 from windrow.model import timestamps as moments
-from windrow.model.durations import SECOND, span
+from windrow.model.durations import SECOND, approximate_text
 from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ Durations = Annotated[str | None, typer.Option(help="Durations with commas betwe
 
 @command("config depot engine", example="windrow tune --windows 5s,10s,30s --delays 1s,5s,20s --out tuning.html")
 def tune(
-    call: Call,
+    call: CommandContext,
     windows: Durations = None,
     delays: Durations = None,
     keep_percent: Annotated[
@@ -58,10 +58,10 @@ def tune(
         from windrow.reading import plot
 
         plot.require_picture(out)
-    begin, end = moments.event_range(from_, to)
-    with call.readable_settings() as chosen, aside.status("reading"):
+    start, end = moments.event_range(from_, to)
+    with call.readable_settings() as chosen, stderr_console.status("reading"):
         rules = chosen.rules.build()
-        recent_messages = recent(chosen.depot, chosen.depot_columns, limit, begin, end, chosen.payload_type)
+        recent_messages = recent(chosen.depot, chosen.depot_columns, limit, start, end, chosen.payload_type)
         latest = WallClock().now() + chosen.max_clock_skew
         trial = tuning.Trial.of(recent_messages.messages, key, source, latest, rules)
     with steps("pairs", quiet=call.json) as progress:
@@ -104,11 +104,12 @@ def _tell(
 ) -> None:
     last = f"these are the last {recent_messages.messages.num_rows:,} (--limit; --from and --to choose others)"
     more = f" There are more: {last}." if recent_messages.cut else ""
-    say(
-        f"{count(trial.messages, 'message')} of depot versions {recent_messages.first} to {recent_messages.last}.{more}"
+    print_line(
+        f"{pluralize(trial.messages, 'message')} of depot versions {recent_messages.first} to {recent_messages.last}."
+        f"{more}"
     )
     for reason, number in trial.refused.items():
-        say(f"  {number:,} are {reason} under any rules")
+        print_line(f"  {number:,} are {reason} under any rules")
     rows = tuned.to_pylist()
     delays = sorted({row["max_delay_us"] for row in rows})
     best = next((delay for delay in delays if delay >= advice.max_delay_us), None)
@@ -116,7 +117,7 @@ def _tell(
     _tell_delays(rows, rules, advice, best)
     _tell_windows([row for row in rows if row["max_delay_us"] == chosen], rules, advice)
     if out is not None:
-        say(f"Wrote {out}.", markup=False)
+        print_line(f"Wrote {out}.", markup=False)
 
 
 def _tell_delays(rows: list[dict[str, Any]], rules: Rules, advice: Advice, best: int | None) -> None:
@@ -125,29 +126,35 @@ def _tell_delays(rows: list[dict[str, Any]], rules: Rules, advice: Advice, best:
     window = max(tried, key=lambda one: (tried[one], one == rules.window, -one))
     rows = [row for row in rows if row["window_us"] == window]
     marks = {best: "enough", rules.max_delay: "now, enough" if best == rules.max_delay else "now"}
-    say(f"\n[bold]Which max_delay?[/bold] It is how long batches wait; here with window = {rows[0]['window']}:")
+    print_line(f"\n[bold]Which max_delay?[/bold] It is how long batches wait; here with window = {rows[0]['window']}:")
     _print(DELAYS, [(*_delay_cells(row), marks.get(row["max_delay_us"], "")) for row in rows])
-    say("rejected: messages in no batch; wait: until a batch can close, for half of the messages and 95 %;")
-    say(f"now: as it is; enough: the shortest max_delay here that keeps {advice.keep_percent:g} %{_starred(rows)}")
+    print_line("rejected: messages in no batch; wait: until a batch can close, for half of the messages and 95 %;")
+    print_line(
+        f"now: as it is; enough: the shortest max_delay here that keeps {advice.keep_percent:g} %{_starred(rows)}"
+    )
     if rows[-1]["duplicate"]:
         twice = f"{rows[-1]['duplicate']:,} of the {rows[-1]['rejected']:,}"
-        say(f"with {rows[-1]['max_delay']} {twice} rejected came twice, which no max_delay changes")
+        print_line(f"with {rows[-1]['max_delay']} {twice} rejected came twice, which no max_delay changes")
     for line in advice.why:
-        say(line, markup=False)
+        print_line(line, markup=False)
 
 
 def _tell_windows(rows: list[dict[str, Any]], rules: Rules, advice: Advice) -> None:
     """Print what each window does; the rows have the same max_delay."""
     from windrow.reading.tuning import advise_repeats, advise_window
 
-    say(f"\n[bold]Which window?[/bold] It is what belongs together; here with max_delay = {rows[0]['max_delay']}:")
+    print_line(
+        f"\n[bold]Which window?[/bold] It is what belongs together; here with max_delay = {rows[0]['max_delay']}:"
+    )
     _print(WINDOWS, [(*_window_cells(row), "now" if row["window_us"] == rules.window else "") for row in rows])
-    say("in one: messages in a batch, on average; slivers: batches with less than a quarter of the messages of the")
-    say('middle one of their stream; whole: rounds of measurements in one batch, with split_at = "message" or')
-    say(f'"midpoint", with on_repeat = "keep", and with that and window_anchor = "aligned"{_starred(rows)}')
+    print_line(
+        "in one: messages in a batch, on average; slivers: batches with less than a quarter of the messages of the"
+    )
+    print_line('middle one of their stream; whole: rounds of measurements in one batch, with split_at = "message" or')
+    print_line(f'"midpoint", with on_repeat = "keep", and with that and window_anchor = "aligned"{_starred(rows)}')
     now = next((row for row in rows if row["window_us"] == rules.window), rows[0])
     for line in (*advise_window(rows, rules, advice.max_delay_us), *advise_repeats(now)):
-        say(line, markup=False)
+        print_line(line, markup=False)
 
 
 DELAYS = ("max_delay", "rejected", "wait", "95 %", "")
@@ -160,12 +167,12 @@ def _starred(rows: list[dict[str, Any]]) -> str:
 
 def _print(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     """Print a table whose last column says which row is which."""
-    table = grid(heads, (), padding=0)
+    table = text_table(heads, (), padding=0)
     for column in table.columns[:-1]:
         column.justify = "right"
     for row in rows:
         table.add_row(*row, style={"": None, "enough": "green"}.get(row[-1], "bold"))
-    people.print(table)
+    stdout_console.print(table)
 
 
 def _delay_cells(row: dict[str, Any]) -> list[str]:
@@ -186,4 +193,4 @@ def _window_cells(row: dict[str, Any]) -> list[str]:
 
 
 def _seconds(value: float | None) -> str:
-    return "" if value is None else span(round(10 * value) * SECOND // 10)
+    return "" if value is None else approximate_text(round(10 * value) * SECOND // 10)

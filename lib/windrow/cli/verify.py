@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windrow.cli.shared_options import Call, Named, command, count, say
-from windrow.cli.terminal import aside
+from windrow.cli.shared_options import CommandContext, TopologyArgument, command, pluralize, print_line
+from windrow.cli.terminal import stderr_console
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from windrow.topology.verify import TopologyReport
-    from windrow.verify.report import Conclusion, Report, Standing
+    from windrow.verify.report import Report, ReportStatus, Standing
 
 
 MAX_MESSAGES = 5_000_000
@@ -27,8 +27,8 @@ MAX_MESSAGES = 5_000_000
     example="windrow verify --ledger-version 12 --ledger-version 40   or   windrow verify words:topology",
 )
 def verify(
-    call: Call,
-    topology: Named = None,
+    call: CommandContext,
+    topology: TopologyArgument = None,
     ledger_version: Annotated[
         list[int] | None,
         typer.Option("--ledger-version", help="Ledger version to check; may be repeated. Default: the latest."),
@@ -78,7 +78,7 @@ def verify(
     return _of_batcher(call, ledger_version, since, None if all_ else max_messages, strict)
 
 
-def _of_topology(call: Call, topology: str, replay: bool, strict: bool) -> int:
+def _of_topology(call: CommandContext, topology: str, replay: bool, strict: bool) -> int:
     from windrow.topology.verify import verify_topology
 
     topology_, verifying = call.topology(topology), "the topology"
@@ -89,7 +89,7 @@ def _of_topology(call: Call, topology: str, replay: bool, strict: bool) -> int:
         spinner.update(f"verifying {what}")
 
     try:
-        with aside.status("verifying") as spinner:
+        with stderr_console.status("verifying") as spinner:
             report = verify_topology(*topology_, replay, progress=progress)
     except KeyboardInterrupt:
         call.answer({"verifying": verifying}, f"stopped while verifying {verifying}")
@@ -101,15 +101,15 @@ def _books_of_topology(report: TopologyReport) -> Iterator[str]:
     for depot in report.depots:
         counted = "not counted" if depot.counted is None else f"{depot.counted:,} there"
         versions = "nothing read" if depot.first is None else f"versions {depot.first} to {depot.last}"
-        yield f"depot {depot.name}, {versions}: {count(depot.taken, 'row')} taken, {counted}"
+        yield f"depot {depot.name}, {versions}: {pluralize(depot.taken, 'row')} taken, {counted}"
     for state in report.states:
         again = "" if state.replayed is None else f"; replayed {state.replayed[:16]}"
-        content = f"{count(state.rows, 'row')} in {count(state.files, 'file')}"
+        content = f"{pluralize(state.rows, 'row')} in {pluralize(state.files, 'file')}"
         yield f"state {state.name}: {content}, digest {state.digest[:16]}{again}"
 
 
 def _of_batcher(
-    call: Call, ledger_version: list[int] | None, since: int | None, max_messages: int | None, strict: bool
+    call: CommandContext, ledger_version: list[int] | None, since: int | None, max_messages: int | None, strict: bool
 ) -> int:
     """Verify the ledger of a batcher, and remember what was verified; Ctrl-C says how far it came."""
     from windrow.verify import Reliance
@@ -127,7 +127,7 @@ def _of_batcher(
     with call.readable_settings("books") as chosen:
         record = "" if ledger_version else chosen.verify.record
         try:
-            with aside.status("verifying") as spinner:
+            with stderr_console.status("verifying") as spinner:
                 report = check(
                     chosen.depot,
                     chosen.ledger,
@@ -143,7 +143,7 @@ def _of_batcher(
             return 3
         status = _answer(call, report, _books_of_batcher(report), strict)
         if record and remember(report, record, datetime.now(UTC)) and not call.json:
-            say(f"recorded in {record}: the next one goes on from here", markup=False)
+            print_line(f"recorded in {record}: the next one goes on from here", markup=False)
     return status
 
 
@@ -151,12 +151,13 @@ def _how_far(standing: Standing) -> str:
     """Say what is verified, what of it is done and what is left."""
     if standing.ledger_version < 0:
         return "the files of both tables, and reading the depot"
-    left = count(standing.parts - standing.parts_done, "part")
-    differences = count(standing.differences, "difference") if standing.differences else "no difference"
+    left = pluralize(standing.parts - standing.parts_done, "part")
+    differences = pluralize(standing.differences, "difference") if standing.differences else "no difference"
     return (
-        f"ledger version {standing.ledger_version}: {standing.parts_done:,} of {count(standing.parts, 'part')} done, "
-        f"{left} left; {standing.proven_streams:,} of {count(standing.streams, 'stream')} proven; "
-        f"{standing.derived_messages:,} of {count(standing.messages, 'message')} derived again; {differences} so far"
+        f"ledger version {standing.ledger_version}: {standing.parts_done:,} of {pluralize(standing.parts, 'part')} "
+        f"done, {left} left; {standing.proven_streams:,} of {pluralize(standing.streams, 'stream')} proven; "
+        f"{standing.derived_messages:,} of {pluralize(standing.messages, 'message')} derived again; "
+        f"{differences} so far"
     )
 
 
@@ -167,8 +168,8 @@ def _relied_on(report: Report) -> Iterator[str]:
         recorded = f"verified on {since.verified_at}" if since.verified_at else "of which there is no record"
         yield (
             f"relies on ledger version {since.ledger_version}, {recorded}: microbatches up to {since.microbatch:,}, "
-            f"depot up to version {since.depot_version:,}; open then: {count(since.open_messages, 'message')} in "
-            f"{count(since.open_batches, 'batch')}"
+            f"depot up to version {since.depot_version:,}; open then: {pluralize(since.open_messages, 'message')} in "
+            f"{pluralize(since.open_batches, 'batch')}"
         )
 
 
@@ -179,7 +180,7 @@ def _books_of_batcher(report: Report) -> Iterator[str]:
         by_format = f" ({books.rejected_by_format:,} of them by the format)" if books.rejected_by_format else ""
         yield (
             f"ledger version {books.ledger_version} (depot version {books.depot_version}, "
-            f"{count(books.microbatches, 'microbatch')}): {count(books.messages_read, 'message')} {read} = "
+            f"{pluralize(books.microbatches, 'microbatch')}): {pluralize(books.messages_read, 'message')} {read} = "
             f"{books.in_open_batches:,} in open batches + {books.in_closed_batches:,} in closed batches "
             f"+ {books.rejected:,} rejected{by_format}"
         )
@@ -188,30 +189,30 @@ def _books_of_batcher(report: Report) -> Iterator[str]:
             f"{books.unexpected:,} unexpected"
         )
         if books.unchecked:
-            yield f"  not checked: {books.unchecked:,} of {count(books.messages_read, 'message')}"
+            yield f"  not checked: {books.unchecked:,} of {pluralize(books.messages_read, 'message')}"
         yield (
-            f"  derived again: {count(books.decided, 'decision')}, "
-            f"the batches of {books.derived_streams:,} of {count(books.streams, 'stream')}"
+            f"  derived again: {pluralize(books.decided, 'decision')}, "
+            f"the batches of {books.derived_streams:,} of {pluralize(books.streams, 'stream')}"
         )
 
 
-def _answer(call: Call, report: Conclusion, books: Iterator[str], strict: bool) -> int:
+def _answer(call: CommandContext, report: ReportStatus, books: Iterator[str], strict: bool) -> int:
     call.answer(report.to_dict(), tell=lambda: _print(report, books))
     return 0 if report.ok and (report.complete or not strict) else 1
 
 
-def _print(report: Conclusion, books: Iterator[str]) -> None:
+def _print(report: ReportStatus, books: Iterator[str]) -> None:
     """Print the books, what could not be checked, and each difference with its first examples."""
     for line in books:
-        say(line, markup=False)
+        print_line(line, markup=False)
     for finding in report.findings:
-        say(f"not checked: {finding}", markup=False)
+        print_line(f"not checked: {finding}", markup=False)
     for difference in report.differences:
         where = "" if difference.ledger_version < 0 else f" in ledger version {difference.ledger_version}"
-        say(f"[red]difference[/red]{where}: {difference.check}")
-        say(f"  expected {difference.expected}, found {difference.found}", markup=False)
+        print_line(f"[red]difference[/red]{where}: {difference.check}")
+        print_line(f"  expected {difference.expected}, found {difference.found}", markup=False)
         for example in difference.examples[:3]:
-            say(f"    {example}", markup=False)
+            print_line(f"    {example}", markup=False)
     unchecked = "[yellow]not checked: what is named above; in the rest no difference[/yellow]"
     good = "[green]no difference[/green]" if report.complete else unchecked
-    say(good if report.ok else f"[red]{count(len(report.differences), 'difference')}[/red]")
+    print_line(good if report.ok else f"[red]{pluralize(len(report.differences), 'difference')}[/red]")

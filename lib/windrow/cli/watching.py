@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from windrow.cli.progress import steps
-from windrow.cli.terminal import aside
-from windrow.model.results import Committed
+from windrow.cli.terminal import stderr_console
+from windrow.model.results import CommittedMicrobatch
 from windrow.operate import Observer
 from windrow.operate.log import log, logging_to
 from windrow.settings.settings import LogPart, Settings
@@ -20,7 +20,7 @@ def watched(
     part: LogPart, ask: Callable[[], None], saying: str = "stopping after this microbatch"
 ) -> Iterator[Callable[[], None]]:
     """Write the log on standard error, and let signals ask for a stop, as `stopping` does."""
-    with logging_to(aside, part.format, part.level), stopping(ask, saying) as install:
+    with logging_to(stderr_console, part.format, part.level), stopping(ask, saying) as install:
         yield install
 
 
@@ -56,7 +56,7 @@ def stopping(ask: Callable[[], None], saying: str = "stopping after this microba
 @contextmanager
 def waiting(settings: Settings, quiet: bool) -> Iterator[Observer]:
     """Show on a terminal how many of the messages that wait are read, unless `quiet`; elsewhere do not count."""
-    if quiet or not aside.is_terminal:
+    if quiet or not stderr_console.is_terminal:
         yield Observer()
         return
     from windrow import reading
@@ -73,7 +73,7 @@ class Bar(Observer):
         self._show, self._total, self._done = show, total, 0
         show(0, total)
 
-    def committed(self, committed: Committed) -> None:
+    def committed(self, committed: CommittedMicrobatch) -> None:
         """Move on."""
         self._done += committed.messages
         self._show(self._done, self._total)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.errors import require
+from windrow.errors import ensure
 
 TIME = pa.timestamp("us", tz="UTC")
 MANY = 100_000  # rows; with fewer, threads cost more than they save
@@ -31,19 +31,19 @@ T = TypeVar("T")
 Number = TypeVar("Number", bound=np.generic)
 
 
-def plain(table: pa.Table) -> pa.Table:
+def to_plain_types(table: pa.Table) -> pa.Table:
     """Return the table in plain types."""
-    return table.cast(pa.schema([pa.field(field.name, plain_type(field.type)) for field in table.schema]))
+    return table.cast(pa.schema([pa.field(field.name, to_plain_type(field.type)) for field in table.schema]))
 
 
-def plain_type(type_: pa.DataType) -> pa.DataType:
+def to_plain_type(type_: pa.DataType) -> pa.DataType:
     """Return the plain type: string, binary, list, struct, timestamps in microseconds UTC."""
     if pa.types.is_dictionary(type_):
-        return plain_type(type_.value_type)
+        return to_plain_type(type_.value_type)
     if pa.types.is_list(type_) or pa.types.is_large_list(type_):
-        return pa.list_(plain_type(type_.value_type))
+        return pa.list_(to_plain_type(type_.value_type))
     if pa.types.is_struct(type_):
-        return pa.struct([pa.field(field.name, plain_type(field.type)) for field in type_])
+        return pa.struct([pa.field(field.name, to_plain_type(field.type)) for field in type_])
     if pa.types.is_timestamp(type_) and type_.tz is not None and type_.unit == "us":
         return TIME
     return PLAIN.get(type_, type_)
@@ -57,10 +57,10 @@ PLAIN = {
 }
 
 
-def large_type(type_: pa.DataType) -> pa.DataType:
+def to_large_type(type_: pa.DataType) -> pa.DataType:
     """Return a plain type with 64-bit offsets for text and bytes, also inside a struct."""
     if pa.types.is_struct(type_):
-        return pa.struct([pa.field(field.name, large_type(field.type)) for field in type_])
+        return pa.struct([pa.field(field.name, to_large_type(field.type)) for field in type_])
     return LARGE.get(type_, type_)
 
 
@@ -82,19 +82,19 @@ def _counted(type_: pa.DataType) -> pa.DataType:
     return type_
 
 
-def text(value: str) -> pa.Scalar:
+def string_scalar(value: str) -> pa.Scalar:
     """Return a text as a scalar."""
-    return texts([value])[0]
+    return string_array([value])[0]
 
 
-def texts(values: Sequence[str]) -> pa.Array:
+def string_array(values: Sequence[str]) -> pa.Array:
     """Return texts as an array."""
     buffer = [value.encode() for value in values]
     bounds = np.cumsum([0, *map(len, buffer)], dtype=np.int32)
     return pa.Array.from_buffers(pa.string(), len(buffer), [None, pa.py_buffer(bounds), pa.py_buffer(b"".join(buffer))])
 
 
-def whole(column: pa.ChunkedArray) -> pa.Array:
+def combine_chunks(column: pa.ChunkedArray) -> pa.Array:
     """Return a column as one array, without a copy if it already is one, and without pandas if it has no chunks."""
     if column.num_chunks == 1:
         return column.chunk(0)
@@ -103,7 +103,7 @@ def whole(column: pa.ChunkedArray) -> pa.Array:
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
     """Return a table as one batch."""
-    return pa.RecordBatch.from_arrays([whole(column) for column in table.columns], schema=table.schema)
+    return pa.RecordBatch.from_arrays([combine_chunks(column) for column in table.columns], schema=table.schema)
 
 
 def places(values: pa.Array, among: pa.Array) -> np.ndarray:
@@ -121,7 +121,7 @@ def places(values: pa.Array, among: pa.Array) -> np.ndarray:
     return place[to_numpy(few.indices, null=-1)]
 
 
-def encoded(*columns: pa.ChunkedArray) -> pa.DictionaryArray:
+def concat_dictionaries(*columns: pa.ChunkedArray) -> pa.DictionaryArray:
     """Concatenate columns of strings, with or without dictionaries, into one with one dictionary."""
     chunks = [chunk.dictionary_encode() for column in columns for chunk in column.chunks if len(chunk)]
     if len(chunks) == 1:
@@ -129,23 +129,23 @@ def encoded(*columns: pa.ChunkedArray) -> pa.DictionaryArray:
     return pa.chunked_array(chunks, pa.dictionary(pa.int32(), pa.string())).unify_dictionaries().combine_chunks()
 
 
-def mask(flags: np.ndarray) -> pa.Array:
+def boolean_array(flags: np.ndarray) -> pa.Array:
     """Return flags as an array, without pandas."""
     return from_numpy(flags.astype(np.int64)).cast(pa.bool_())
 
 
-def flag(value: bool) -> pa.Scalar:
+def boolean_scalar(value: bool) -> pa.Scalar:
     """Return a truth value as a scalar, without pandas."""
-    return mask(np.array([value]))[0]
+    return boolean_array(np.array([value]))[0]
 
 
-def where(table: pa.Table, mask: pa.Array | pa.ChunkedArray) -> pa.Table:
+def filter_rows(table: pa.Table, mask: pa.Array | pa.ChunkedArray) -> pa.Table:
     """Return the rows for which a mask is true; all or none of them without a copy."""
     count = pc.sum(mask).as_py() or 0
     return table.slice(0, count) if count in (0, table.num_rows) else table.filter(mask)
 
 
-def equal(one: pa.Array, other: pa.Array) -> pa.Array:
+def is_not_distinct(one: pa.Array, other: pa.Array) -> pa.Array:
     """Return where two columns have the same value; NULL is the same as NULL, and NaN as NaN."""
     if pa.types.is_nested(one.type):
         pairs = zip(one, other, strict=True)
@@ -158,7 +158,7 @@ def equal(one: pa.Array, other: pa.Array) -> pa.Array:
     return pc.or_(same, pc.fill_null(pc.and_(pc.is_nan(one), pc.is_nan(other)), False))
 
 
-def without(table: pa.Table, rows: npt.NDArray[np.int64]) -> tuple[pa.Table, npt.NDArray[np.int64]]:
+def drop_rows(table: pa.Table, rows: npt.NDArray[np.int64]) -> tuple[pa.Table, npt.NDArray[np.int64]]:
     """Return the other rows of a table, all of them without a copy, and their row numbers."""
     every = np.arange(table.num_rows)
     if not rows.size:
@@ -167,7 +167,7 @@ def without(table: pa.Table, rows: npt.NDArray[np.int64]) -> tuple[pa.Table, npt
     return table.take(pa.array(kept)), kept
 
 
-def at_once(calls: Iterable[Callable[[], T]], rows: int) -> list[T]:
+def run_parallel(calls: Iterable[Callable[[], T]], rows: int) -> list[T]:
     """Make calls and return their results; with many rows, on as many threads as Arrow uses (`pyarrow.set_cpu_count`).
 
     Threads save time only in calls that release the GIL.
@@ -178,21 +178,21 @@ def at_once(calls: Iterable[Callable[[], T]], rows: int) -> list[T]:
         return [call.result() for call in [pool.submit(call) for call in calls]]
 
 
-def taken(table: pa.Table, rows: npt.NDArray[np.integer]) -> pa.Table:
+def take_rows(table: pa.Table, rows: npt.NDArray[np.integer]) -> pa.Table:
     """Return rows of a table in the order of `rows`, in plain types."""
     at = pa.array(rows)
-    columns = at_once([partial(take, column, at) for column in table.columns], rows.size)
+    columns = run_parallel([partial(take_values, column, at) for column in table.columns], rows.size)
     return pa.table(dict(zip(table.column_names, columns, strict=True)))
 
 
-def take(column: pa.ChunkedArray, at: pa.Array) -> pa.ChunkedArray:
+def take_values(column: pa.ChunkedArray, at: pa.Array) -> pa.ChunkedArray:
     """Return values of a column in its plain type."""
     chosen = column.slice(0, len(at)) if column.null_count == len(column) else column.take(at)
-    type_ = plain_type(column.type)
+    type_ = to_plain_type(column.type)
     if chosen.type == type_:
         return chosen
-    if chosen.type == large_type(type_):
-        parts = [column.take(at.slice(first, last - first)) for first, last in pieces(byte_count(chosen))]
+    if chosen.type == to_large_type(type_):
+        parts = [column.take(at.slice(first, last - first)) for first, last in split_by_bytes(byte_count(chosen))]
         return pa.chunked_array([chunk.cast(type_) for part in parts for chunk in part.chunks], type_)
     return chosen.cast(type_)
 
@@ -211,7 +211,7 @@ def byte_count(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.integer]:
     return pc.fill_null(pc.binary_length(values), 0).to_numpy()
 
 
-def pieces(buffer: npt.NDArray[np.integer]) -> list[tuple[int, int]]:
+def split_by_bytes(buffer: npt.NDArray[np.integer]) -> list[tuple[int, int]]:
     """Cut values of these sizes in bytes into runs that fit one array, and return where each begins and ends."""
     begins = np.unique(np.cumsum(buffer) // MAX_BYTES, return_index=True)[1].tolist() or [0]
     return list(pairwise([*begins, buffer.size]))
@@ -230,7 +230,7 @@ def to_numpy(values: pa.Array | pa.ChunkedArray, null: int | None = None) -> npt
     numbers = values.cast(pa.int64())
     if numbers.null_count and null is not None:
         numbers = pc.fill_null(numbers, from_numpy(np.array([null]))[0])
-    require(not numbers.null_count, "a number that must be there is not NULL")
+    ensure(not numbers.null_count, "a number that must be there is not NULL")
     chunks = numbers.chunks if isinstance(numbers, pa.ChunkedArray) else [numbers]
     parts = [
         np.frombuffer(chunk.buffers()[1], np.int64, len(chunk), chunk.offset * chunk.type.byte_width)
@@ -247,7 +247,7 @@ def read_only(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
     return view
 
 
-def in_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
+def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return rows in the columns of a schema; those that they lack are NULL."""
     columns = [
         table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
@@ -256,6 +256,6 @@ def in_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def no_rows(schema: pa.Schema) -> pa.Table:
+def empty_table(schema: pa.Schema) -> pa.Table:
     """Return an empty table."""
     return pa.Table.from_arrays([pa.nulls(0, type_) for type_ in schema.types], schema=schema)

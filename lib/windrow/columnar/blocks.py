@@ -13,7 +13,7 @@ PAIRS, FOURS, EIGHTS = (np.uint64(bits) for bits in (0x5555555555555555, 0x33333
 
 
 @inlined
-def eight(buffer: npt.NDArray[np.uint8], at: np.uint64) -> np.uint64:
+def load_u64(buffer: npt.NDArray[np.uint8], at: np.uint64) -> np.uint64:
     """Return eight bytes as a little-endian number; the compiler turns this into one instruction."""
     word = np.uint64(0)
     for place in range(8):
@@ -22,25 +22,25 @@ def eight(buffer: npt.NDArray[np.uint8], at: np.uint64) -> np.uint64:
 
 
 @inlined
-def equal(word: np.uint64, byte: np.uint8) -> np.uint64:
+def mark_equal(word: np.uint64, byte: np.uint8) -> np.uint64:
     """Mark the first of the eight bytes that equals `byte`; marks after it mean nothing."""
-    return below(word ^ (ONES * np.uint64(byte)), np.uint8(1))
+    return mark_less_than(word ^ (ONES * np.uint64(byte)), np.uint8(1))
 
 
 @inlined
-def below(word: np.uint64, byte: np.uint8) -> np.uint64:
+def mark_less_than(word: np.uint64, byte: np.uint8) -> np.uint64:
     """Mark the first of the eight bytes that is less than `byte` (at most 128); marks after it mean nothing."""
     return (word - ONES * np.uint64(byte)) & ~word & HIGH
 
 
 @inlined
-def before(marks: np.uint64) -> np.uint64:
+def count_before_mark(marks: np.uint64) -> np.uint64:
     """Return how many of the eight bytes come before the first marked one."""
-    return lowest(marks) >> np.uint64(3)
+    return lowest_set_bit(marks) >> np.uint64(3)
 
 
 @inlined
-def lowest(bits: np.uint64) -> np.uint64:
+def lowest_set_bit(bits: np.uint64) -> np.uint64:
     """Return the number of the lowest bit that is set. The compiler turns this count of bits into one instruction."""
     below_it = (bits - ONE) & ~bits
     pairs = below_it - (below_it >> ONE & PAIRS)

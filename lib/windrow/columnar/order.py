@@ -17,37 +17,37 @@ from windrow.columnar.compiled import Ints, Numbers, compiled, compiled_in_place
 
 def group(ids: npt.NDArray[np.integer], size: int) -> tuple[Numbers, Ints]:
     """Return the rows grouped by id, stable, and where each of the `size` groups begins (size + 1)."""
-    rows, begin = np.empty(ids.size, np.int32), np.zeros(size + 1, np.int64)
-    _group(ids, size, rows, begin, np.empty_like(begin))
-    return rows, begin
+    rows, start = np.empty(ids.size, np.int32), np.zeros(size + 1, np.int64)
+    _group(ids, size, rows, start, np.empty_like(start))
+    return rows, start
 
 
 @compiled_in_place
-def _group(ids, size, rows, begin, slots):  # type: ignore[no-untyped-def]
+def _group(ids, size, rows, start, slots):  # type: ignore[no-untyped-def]
     for row in range(ids.size):
-        begin[ids[row] + 1] += 1
+        start[ids[row] + 1] += 1
     for index in range(size):
-        begin[index + 1] += begin[index]
+        start[index + 1] += start[index]
     for index in range(size):
-        slots[index] = begin[index]
+        slots[index] = start[index]
     for row in range(ids.size):
         rows[slots[ids[row]]] = row
         slots[ids[row]] += 1
 
 
-def sort_groups(rows: Numbers, begin: Ints, major: Ints, minor: Ints | Numbers) -> None:
+def sort_groups(rows: Numbers, start: Ints, major: Ints, minor: Ints | Numbers) -> None:
     """Sort the rows of each group in place by (major, minor).
 
     The sort is stable. Nearly sorted data, such as events, cost one comparison per row.
     """
-    _sort_groups(rows, begin, major, minor, np.empty_like(rows))
+    _sort_groups(rows, start, major, minor, np.empty_like(rows))
 
 
 @compiled_in_place
-def _sort_groups(rows, begin, major, minor, late):  # type: ignore[no-untyped-def]
+def _sort_groups(rows, start, major, minor, late):  # type: ignore[no-untyped-def]
     """Take the rows that are less than an earlier row out of each group, sort them, and merge them with the rest."""
-    for group in range(begin.size - 1):
-        low, high = begin[group], begin[group + 1]
+    for group in range(start.size - 1):
+        low, high = start[group], start[group + 1]
         kept = low
         for at in range(low, high):
             row = np.uint64(rows[at])
@@ -127,16 +127,16 @@ def _merge(rows, left, middle, right, major, minor, scratch, free):  # type: ign
 
 
 @compiled
-def tied(rows, begin, major, minor):  # type: ignore[no-untyped-def]
+def tied(rows, start, major, minor):  # type: ignore[no-untyped-def]
     """List the slots of sorted rows that are equal to a neighbour in their group by (major, minor)."""
     count = 0
     slots = np.empty(rows.size, np.int32)
-    for index in range(begin.size - 1):
+    for index in range(start.size - 1):
         same = False
-        for at in range(begin[index], begin[index + 1]):
+        for at in range(start[index], start[index + 1]):
             before = same
             row = rows[at]
-            same = at + 1 < begin[index + 1] and minor[row] == minor[rows[at + 1]] and major[row] == major[rows[at + 1]]
+            same = at + 1 < start[index + 1] and minor[row] == minor[rows[at + 1]] and major[row] == major[rows[at + 1]]
             if before or same:
                 slots[count] = at
                 count += 1

@@ -12,7 +12,7 @@ from deltalake.exceptions import DeltaError
 from windrow.delta.locations import local_path
 from windrow.delta.lock import commit_lock
 from windrow.delta.logfiles import ASIDE
-from windrow.delta.table import latest_table, writing
+from windrow.delta.table import latest_table, translate_write_errors
 from windrow.errors import IncompatibleTableError
 from windrow.model import chunks, messages, tables
 
@@ -73,7 +73,7 @@ def _creating(location: str, role: str) -> Iterator[bool]:
 
     Raises IncompatibleTableError, TableLockedError, TableUnwritableError.
     """
-    with commit_lock(location), writing(location, role):
+    with commit_lock(location), translate_write_errors(location, role):
         absent = not DeltaTable.is_deltatable(location)
         if absent:
             require_empty(location, role)
@@ -86,7 +86,7 @@ def _creating(location: str, role: str) -> Iterator[bool]:
 
 def add_columns(location: str, columns: pa.Schema) -> None:
     """Add columns to the table at a path unless it has them; they are NULL in all existing rows."""
-    with writing(location, "ledger"):
+    with translate_write_errors(location, "ledger"):
         table = DeltaTable(location)
         known = set(pa.schema(table.schema().to_arrow()).names)
         added = [field for field in columns if field.name not in known]

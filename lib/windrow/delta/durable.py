@@ -22,7 +22,7 @@ from windrow.delta.logfiles import (
     checksums,
     entries,
     entry_path,
-    hinted,
+    last_checkpoint,
     names,
 )
 
@@ -42,7 +42,7 @@ def sync_commits(root: Path, after: int, last_version: int | None = None) -> int
     inside = {above for folder in folders for above in (folder, *folder.parents) if above.is_relative_to(root)}
     made = {root, *root.parents} if after < 0 else set()
     fsync([*_with_checksums(data), *sorted(inside | made, reverse=True)])
-    checkpoint = hinted(root)
+    checkpoint = last_checkpoint(root)
     fsync(_with_checksums(log_entries))
     if checkpoint is not None and checkpoint > after:
         sync_checkpoint(root, checkpoint)
@@ -58,7 +58,7 @@ def sync_checkpoint(root: Path, version: int) -> None:
     fsync([*_with_checksums([*files, log / HINT]), log])
 
 
-def unwritten(root: Path, last_version: int, kept: int) -> int:
+def last_durable_version(root: Path, last_version: int, kept: int) -> int:
     """Return the version up to which a table's commits are on the device; this process has synced those up to `kept`.
 
     Files older than `WRITTEN_AFTER` count as written by the operating system. Raises OSError.

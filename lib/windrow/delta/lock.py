@@ -14,10 +14,10 @@ from pathlib import Path
 from windrow.delta import durable
 from windrow.delta.locations import local_path
 from windrow.delta.logfiles import newest
-from windrow.delta.table import unwritable, writing
+from windrow.delta.table import translate_write_errors, unwritable
 from windrow.errors import CommitNotDurableError, TableLockedError
 
-PATIENCE_SECONDS = 120.0
+LOCK_TIMEOUT_SECONDS = 120.0
 SYNCED: dict[Path, int] = {}  # the last version of each table that this process has synced
 
 
@@ -37,14 +37,14 @@ def commit_lock(location: str, sync: bool = True) -> Iterator[None]:
     # guard: one-lock
     path = path.resolve() if path.exists() else path.absolute()
     file = path.parent / f".{path.name}.lock"
-    lock = FileLock(file, timeout=PATIENCE_SECONDS)
+    lock = FileLock(file, timeout=LOCK_TIMEOUT_SECONDS)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file.touch()  # fails at once where no file can be, for which FileLock would wait
         lock.acquire()
     except Timeout as error:
         raise TableLockedError(
-            f"another process has held {file} for {PATIENCE_SECONDS:.0f} s",
+            f"another process has held {file} for {LOCK_TIMEOUT_SECONDS:.0f} s",
             "Find the process that writes to this table; the lock is free when that process ends.",
         ) from error
     except OSError as error:
@@ -84,7 +84,7 @@ def sync_read(location: str, after: int, last_version: int) -> None:
     if path is not None:
         with _refusals(path):
             root = path.resolve()
-            durable.sync_commits(root, durable.unwritten(root, last_version, after), last_version)
+            durable.sync_commits(root, durable.last_durable_version(root, last_version, after), last_version)
 
 
 def sync_recent(location: str) -> None:
@@ -95,7 +95,7 @@ def sync_recent(location: str) -> None:
     path = local_path(location)
     if path is not None:
         path = path.resolve()
-        with writing(location, "depot"):
+        with translate_write_errors(location, "depot"):
             before = newest(path)
         _sync_new(path, before)
 
@@ -108,7 +108,7 @@ def _sync_new(path: Path, before: int) -> None:
     """
     with _refusals(path):
         # guard: predecessor-durable
-        SYNCED[path] = durable.sync_commits(path, durable.unwritten(path, before, SYNCED.get(path, -1)))
+        SYNCED[path] = durable.sync_commits(path, durable.last_durable_version(path, before, SYNCED.get(path, -1)))
 
 
 @contextmanager

@@ -13,16 +13,16 @@ from typing import Any, Protocol
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from windrow.columnar.arrow import plain_type
-from windrow.delta.table import history, known_snapshot, latest_table, reading
+from windrow.columnar.arrow import to_plain_type
+from windrow.delta.table import history, known_snapshot, latest_table, translate_read_errors
 from windrow.errors import DepotUnreadableError, IncompatibleTableError, TableMissingError
 from windrow.model import chunks, tables
-from windrow.model.commits import BYTES, FEED, SAID, Commit, adds_only, fingerprint, note_of, rows_added
+from windrow.model.commits import BYTES, COMMIT_FIELDS, FEED, Commit, adds_only, fingerprint, note_of, rows_added
 from windrow.model.payload import of_column
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableInfo:
     """A Delta table: id, latest version, columns, the type of its payloads, whether its change feed is on.
 
     A `raw` depot holds chunks of bytes.
@@ -39,7 +39,7 @@ class Table:
 class Log(Protocol):
     """The log of a table, whoever reads it."""
 
-    def table(self) -> Table | None:
+    def table(self) -> TableInfo | None:
         """Return the table's identity and latest version, None if there is no table."""
 
     def latest(self) -> tuple[int, str | None] | None:
@@ -67,7 +67,7 @@ class DeltaRsLog:
 
     location: str
 
-    def table(self) -> Table | None:
+    def table(self) -> TableInfo | None:
         """Return the table's identity and latest version, None when there is no table."""
         try:
             return identity(latest_table(self.location, "table"))
@@ -81,7 +81,7 @@ class DeltaRsLog:
         except TableMissingError:
             return None
         version = table.version()
-        with reading(self.location, "table"):
+        with translate_read_errors(self.location, "table"):
             return version, next((one.get("userMetadata") for one in history(table, version)), None)
 
     def bytes_added(self, after: int, last_version: int) -> dict[int, int]:
@@ -90,7 +90,7 @@ class DeltaRsLog:
         Versions that changed rows are left out, unless their commits say how many they added.
         """
         table = latest_table(self.location, "depot")
-        with reading(self.location, "depot"):
+        with translate_read_errors(self.location, "depot"):
             return {
                 int(commit["version"]): int(commit.get(BYTES, sum(add["size"] for add in commit["added"])))
                 for commit in history(table, after + 1, last_version, files=True)
@@ -100,16 +100,16 @@ class DeltaRsLog:
 
     def commits(self, since: int | None = None, last_version: int | None = None) -> list[Commit]:
         """Return what the log says of its commits in order, from version `since` on, up to `last_version` or later."""
-        snapshot, begin = known_snapshot(self.location, "depot", last_version), max(since or 0, 0)
-        for forgotten in [version for version in snapshot.commits if version < begin]:
+        snapshot, start = known_snapshot(self.location, "depot", last_version), max(since or 0, 0)
+        for forgotten in [version for version in snapshot.commits if version < start]:
             del snapshot.commits[forgotten]
-        with reading(self.location, "depot"):
-            result = history(snapshot.table, begin, last_version, files=bool(begin), known=snapshot if begin else None)
-            return commits(result, lambda stamp: int(stamp) * 1_000, SAID, "log")
+        with translate_read_errors(self.location, "depot"):
+            result = history(snapshot.table, start, last_version, files=bool(start), known=snapshot if start else None)
+            return commits(result, lambda stamp: int(stamp) * 1_000, COMMIT_FIELDS, "log")
 
     def history(self, since: int) -> Iterator[dict[str, Any]]:
         """Yield the commits from a version on, newest first, as `windrow.delta.table.history` does."""
-        with reading(self.location, "depot"):
+        with translate_read_errors(self.location, "depot"):
             yield from history(latest_table(self.location, "depot"), since)
 
     def notes(self) -> list[tuple[dict[str, Any], int | None]]:
@@ -120,7 +120,7 @@ class DeltaRsLog:
     def files_added(self, first: int, last: int) -> tuple[dict[str, int], set[int]]:
         """Return the names of the files that versions added, with the version; and which versions removed rows."""
         table = latest_table(self.location, "depot")
-        with reading(self.location, "depot"):
+        with translate_read_errors(self.location, "depot"):
             commits = list(history(table, first, last, files=True))
         names = {
             add["path"].rsplit("/", 1)[-1]: int(commit["version"])
@@ -157,11 +157,11 @@ def require_ledger(location: str, columns: Iterable[str], schema: pa.Schema) -> 
         )
 
 
-def identity(table: DeltaTable) -> Table:
+def identity(table: DeltaTable) -> TableInfo:
     """Return a table's identity, its version and its columns."""
     schema = pa.schema(table.schema().to_arrow())
     metadata = table.metadata()
-    return Table(
+    return TableInfo(
         str(metadata.id),
         table.version(),
         schema,
@@ -176,9 +176,9 @@ def ledger_schema_of(columns: pa.Schema) -> pa.Schema:
 
     For a topology they are the actual columns, because its states declare them.
     """
-    if tables.is_of_topology(columns.names):
-        return pa.schema([pa.field(field.name, plain_type(field.type)) for field in columns])
-    return tables.ledger_schema(of_column(columns), raw=tables.is_over_raw(columns.names))
+    if tables.is_topology_ledger(columns.names):
+        return pa.schema([pa.field(field.name, to_plain_type(field.type)) for field in columns])
+    return tables.ledger_schema(of_column(columns), raw=tables.reads_raw_depot(columns.names))
 
 
 def added(commits: Iterable[Commit], after: int, last_version: int) -> dict[int, int | None]:

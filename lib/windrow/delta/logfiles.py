@@ -45,10 +45,10 @@ def versions(files: Iterable[str]) -> list[int]:
 
 def newest(root: Path) -> int:
     """Return the newest version of a table, -1 if there is none, counting from the last checkpoint on."""
-    begin = hinted(root) or 0
-    if not (root / entry_path(begin)).exists():
+    start = last_checkpoint(root) or 0
+    if not (root / entry_path(start)).exists():
         return max(versions(names(root / LOG)), default=-1)
-    return begin + sum(1 for _ in entries(root, begin))
+    return start + sum(1 for _ in entries(root, start))
 
 
 def names(directory: Path) -> list[str]:
@@ -119,7 +119,7 @@ def note(root: Path, version: int) -> dict[str, Any]:
     return note_of(next(infos, {}))
 
 
-def hinted(root: Path) -> int | None:
+def last_checkpoint(root: Path) -> int | None:
     """Return the checkpoint version that `_last_checkpoint` names, None if there is none."""
     version = (json_object(root / LOG / HINT) or {}).get("version")
     return version if isinstance(version, int) else None

@@ -18,8 +18,8 @@ from windrow.delta.locations import local_path
 from windrow.delta.lock import commit_lock
 from windrow.delta.logfiles import entry_path
 from windrow.delta.query import Relation, TableRows, answer
-from windrow.delta.table import files_in, history, open_table, reading, writing
-from windrow.model.tables import PROGRESS, is_of_topology, reached, reached_of
+from windrow.delta.table import files_in, history, open_table, translate_read_errors, translate_write_errors
+from windrow.model.tables import PROGRESS, is_topology_ledger, reached, reached_of
 
 TARGET_SIZE = 100 * 1024 * 1024  # bytes, what delta-rs compacts to unless the table has its own setting
 ATTEMPTS = 5
@@ -122,7 +122,7 @@ class DeltaRsMaintenance:
 
     def compacted_at(self, since: int) -> int | None:
         """Return the time of the last compaction (microseconds), None if there was none since `since`."""
-        with reading(self.location, self.role):
+        with translate_read_errors(self.location, self.role):
             for commit in history(open_table(self.location, self.role)):
                 committed_at = int(commit["timestamp"]) * 1_000
                 if committed_at < since:
@@ -137,7 +137,7 @@ class DeltaRsMaintenance:
         It lists all files in the directory. The log alone does not know the files of the change feed, of failed
         commits, and of removals that a checkpoint has dropped.
         """
-        with reading(self.location, self.role):
+        with translate_read_errors(self.location, self.role):
             files = open_table(self.location, self.role).vacuum(dry_run=True, full=True)
         if dry_run or not files:
             return len(files)  # without files to delete it would only make two commits
@@ -147,7 +147,7 @@ class DeltaRsMaintenance:
         """Return the depot version up to which this ledger had read at time `before` (microseconds), -1 for none."""
         table = open_table(self.location, self.role)
         columns = pa.schema(table.schema().to_arrow()).names
-        started = f"epoch_us({'h.' if is_of_topology(columns) else ''}started_at)"
+        started = f"epoch_us({'h.' if is_topology_ledger(columns) else ''}started_at)"
         rows = TableRows(table, self.location, self.role)
         named = Relation(["microbatch", PROGRESS], columns)
         with rows.opened({"ledger": named}, {}) as connection:
@@ -159,7 +159,7 @@ class DeltaRsMaintenance:
         path = local_path(self.location)
         if path is None:
             return None
-        with reading(self.location, self.role):
+        with translate_read_errors(self.location, self.role):
             return (path / entry_path(version)).stat().st_mtime_ns // 1_000
 
     def trim_log(self) -> None:
@@ -179,7 +179,7 @@ class DeltaRsMaintenance:
         left = ATTEMPTS
         while True:
             left -= 1
-            with commit_lock(self.location), writing(self.location, self.role):
+            with commit_lock(self.location), translate_write_errors(self.location, self.role):
                 try:
                     return change(open_table(self.location, self.role))
                 except CommitFailedError:
@@ -192,7 +192,7 @@ class DeltaRsMaintenance:
         if not times:
             return False
         store = files_in(self.location)
-        with reading(self.location, self.role):
+        with translate_read_errors(self.location, self.role):
             files = pa.table(pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all())
             small = files.filter(pc.less(files["size_bytes"], TARGET_SIZE))["path"].to_pylist()
             return any(_has_int96(store, path) for path in small)
@@ -200,7 +200,7 @@ class DeltaRsMaintenance:
     def _small_files(self, state: str | None, below: int) -> int:
         """Return how many files of a partition are small enough to be merged."""
         table = open_table(self.location, self.role)
-        with reading(self.location, self.role):
+        with translate_read_errors(self.location, self.role):
             files = pa.table(pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all())
         if state is not None:
             files = files.filter(pc.equal(files["partition.state"].cast(pa.string()), state))

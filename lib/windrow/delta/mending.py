@@ -40,15 +40,15 @@ from windrow.delta.logfiles import (
     added_files,
     checksums,
     entry_path,
-    hinted,
     json_object,
+    last_checkpoint,
     names,
     newest,
     note,
     read_entry,
     versions,
 )
-from windrow.delta.table import writing
+from windrow.delta.table import translate_write_errors
 from windrow.errors import TableUnreadableError, TableUnwritableError
 from windrow.model import chunks
 from windrow.model.tables import DEPOT_COMMENT
@@ -61,7 +61,7 @@ TELL = logging.getLogger("windrow")
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
+class QuarantinedVersions:
     """The versions that were taken out of a table's log, and the directory where their files are now."""
 
     role: str
@@ -85,15 +85,15 @@ def mend_tables(depots: Iterable[str], ledger: str) -> None:
 
     Raises TableUnreadableError, TableLockedError, TableUnwritableError.
     """
-    moved = [mend(depot, "depot") for depot in depots]
+    moved = [repair_log(depot, "depot") for depot in depots]
     # guard: empty-entries
-    mend(ledger, "ledger")
+    repair_log(ledger, "ledger")
     for lost in moved:
         # guard: ledger-follows-depot
-        follow(ledger, lost)
+        drop_unreadable_versions(ledger, lost)
 
 
-def mend(location: str, role: str) -> SetAside | None:
+def repair_log(location: str, role: str) -> QuarantinedVersions | None:
     """Set aside what a power cut left at the end of a local table's log; None if nothing is torn.
 
     Raises TableUnreadableError for a torn entry before the end, TableLockedError, TableUnwritableError.
@@ -106,7 +106,7 @@ def mend(location: str, role: str) -> SetAside | None:
         return None
     done = None
     try:
-        with commit_lock(location, sync=False), writing(location, role):
+        with commit_lock(location, sync=False), translate_write_errors(location, role):
             done = _mended(root, location, role)
     except TableUnwritableError:
         if torn.first is not None or torn.damaged is not None:
@@ -115,7 +115,7 @@ def mend(location: str, role: str) -> SetAside | None:
     return done
 
 
-def _mended(root: Path, location: str, role: str) -> SetAside | None:
+def _mended(root: Path, location: str, role: str) -> QuarantinedVersions | None:
     torn = None
     # guard: still-written
     while (torn_now := _torn(root)) != torn:  # until two looks agree: a writer may be active
@@ -144,7 +144,7 @@ def _mended(root: Path, location: str, role: str) -> SetAside | None:
     return set_aside(location, role, torn.first, torn.hints)
 
 
-def follow(ledger: str, lost: SetAside | None) -> None:
+def drop_unreadable_versions(ledger: str, lost: QuarantinedVersions | None) -> None:
     """Set aside the versions of a local ledger that have read depot versions which were just set aside.
 
     With `durable = false`, the ledger may reach the disk before the depot does. Raises TableLockedError,
@@ -153,7 +153,7 @@ def follow(ledger: str, lost: SetAside | None) -> None:
     root = local_path(ledger)
     if root is None or lost is None or not lost.versions:
         return
-    with commit_lock(ledger, sync=False), writing(ledger, "ledger"):
+    with commit_lock(ledger, sync=False), translate_write_errors(ledger, "ledger"):
         first = None
         for version in reversed(versions(names(root / LOG))):
             noted = note(root, version)
@@ -167,7 +167,9 @@ def follow(ledger: str, lost: SetAside | None) -> None:
     SYNCED.clear()
 
 
-def set_aside(location: str, role: str, first: int, hints: Iterable[str] = (), whole: bool = False) -> SetAside:
+def set_aside(
+    location: str, role: str, first: int, hints: Iterable[str] = (), whole: bool = False
+) -> QuarantinedVersions:
     """Move the versions from `first` on out of a local table's log; with `whole` or from version 0 on, the whole table.
 
     The caller holds the table's lock. Raises OSError. Raises TableUnreadableError, before anything is moved, if the
@@ -177,13 +179,13 @@ def set_aside(location: str, role: str, first: int, hints: Iterable[str] = (), w
     log_names = names(root / LOG)
     whole = whole or (first == 0 and not any(CHECKPOINT.fullmatch(name) for name in log_names))
     # guard: set-aside-readable
-    if not (whole or is_whole(root, first - 1)):
+    if not (whole or is_intact(root, first - 1)):
         raise TableUnreadableError(
             f"version {first} of the {role} at {location} is torn, and the versions before it are not whole either",
             "Nothing was moved. Bring the log back from a copy; or, for a ledger, begin a new one (--ledger).",
         )
     later = [name for name in log_names if max((int(n) for n in VERSION.findall(name)), default=-1) >= first]
-    hint = hinted(root)
+    hint = last_checkpoint(root)
     stale = [HINT] if HINT in log_names and (hint is None or hint >= first) else []
     return _moved(root, location, role, range(first, max(versions(log_names)) + 1), {*later, *hints, *stale}, whole)
 
@@ -229,7 +231,7 @@ def _torn(root: Path) -> Torn | None:
     return Torn(first, behind, hints, damaged) if wrong else None
 
 
-def is_whole(root: Path, version: int) -> bool:
+def is_intact(root: Path, version: int) -> bool:
     """Tell whether all entries that a version needs are whole, back to a whole checkpoint."""
     log, all_files = root / LOG, names(root / LOG)
     checkpoints = [int(name[:20]) for name in all_files if CHECKPOINT.fullmatch(name) and _is_whole(log / name)]
@@ -281,7 +283,9 @@ def _torn_hints(log: Path, files: Sequence[str], since: int) -> tuple[str, ...]:
     oldest = min([f"{since:020}", *checkpoints[-1:]])[:20]
     known = [*checkpoints, *(name for name in files if name.endswith(".crc"))]
     torn = [name for name in known if name.removeprefix(".") >= oldest and not _is_whole(log / name)]
-    if HINT in files and hinted(log.parent) not in [int(name[:20]) for name in checkpoints if name not in torn]:
+    if HINT in files and last_checkpoint(log.parent) not in [
+        int(name[:20]) for name in checkpoints if name not in torn
+    ]:
         torn.append(HINT)
     return tuple(torn)
 
@@ -318,7 +322,7 @@ def _has_its_checksums(file: Path) -> bool:
 
 def _moved(
     root: Path, location: str, role: str, versions: range, moved: Iterable[str], whole: bool = False
-) -> SetAside:
+) -> QuarantinedVersions:
     """Move files of the log, the newest entry first, so that an interruption leaves a log without gaps."""
     into = root / ASIDE / datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     into.mkdir(parents=True)
@@ -329,6 +333,6 @@ def _moved(
             if path.name != ASIDE:
                 path.replace(into / path.name)
     fsync([into, into.parent, root, *([] if whole else [root / LOG])])
-    done = SetAside(role, location, versions, into)
+    done = QuarantinedVersions(role, location, versions, into)
     TELL.warning(str(done), extra={"table": role, "directory": str(into)})
     return done

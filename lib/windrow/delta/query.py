@@ -19,10 +19,10 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from windrow.columnar.arrow import no_rows, plain_type
+from windrow.columnar.arrow import empty_table, to_plain_type
 from windrow.delta.database import database, disk_error, is_full
 from windrow.delta.locations import local_path
-from windrow.delta.table import beyond_files, reading, unreadable
+from windrow.delta.table import beyond_files, translate_read_errors, unreadable
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -57,7 +57,7 @@ class TableRows:
         self._database = stack.enter_context(database())
         finalize(self, stack.close)
         self._database.execute("SET TimeZone = 'UTC'")
-        self._database.register("columns", no_rows(self._schema))
+        self._database.register("columns", empty_table(self._schema))
         self._database.execute("CREATE TABLE no_rows AS FROM columns")
         columns = self._database.table("no_rows")
         self._types = dict(zip(columns.columns, map(str, columns.types), strict=True))
@@ -70,7 +70,7 @@ class TableRows:
         """
         import duckdb
 
-        with reading(self.location, self.role), self._database.cursor() as cursor:
+        with translate_read_errors(self.location, self.role), self._database.cursor() as cursor:
             try:
                 for name, relation in relations.items():
                     cursor.execute(f"CREATE TEMP VIEW {name} AS {self._select(cursor, name, relation)}")
@@ -136,7 +136,7 @@ def answer(connection: DuckDBPyConnection, statement: str) -> pa.RecordBatchRead
 
 
 def _result_type(type_: pa.DataType) -> pa.DataType:
-    return pa.int64() if type_ == pa.decimal128(38, 0) else plain_type(type_)
+    return pa.int64() if type_ == pa.decimal128(38, 0) else to_plain_type(type_)
 
 
 def identifier(name: str) -> str:

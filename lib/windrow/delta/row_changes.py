@@ -20,8 +20,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow.fs import FileSystem
 
-from windrow.columnar.arrow import from_numpy, plain_type
-from windrow.delta.table import Snapshot, beyond_files, history, table_files
+from windrow.columnar.arrow import from_numpy, to_plain_type
+from windrow.delta.table import TableSnapshot, beyond_files, history, table_files
 from windrow.errors import DepotUnreadableError
 from windrow.model.commits import CHANGE, FEED, VERSION
 
@@ -40,7 +40,7 @@ def changes(
     first: int,
     last: int | None = None,
     columns: Sequence[str] | None = None,
-    known: Snapshot | None = None,
+    known: TableSnapshot | None = None,
     skip_unknown: bool = False,
 ) -> pa.RecordBatchReader:
     """Return the changed rows of versions, with `_change_type` and `_commit_version`; None: up to the latest version.
@@ -50,7 +50,7 @@ def changes(
     out; DeltaError for one that is gone.
     """
     last = table.version() if last is None else min(last, table.version())
-    own = pa.schema([(field.name, plain_type(field.type)) for field in pa.schema(table.schema().to_arrow())])
+    own = pa.schema([(field.name, to_plain_type(field.type)) for field in pa.schema(table.schema().to_arrow())])
     schema = own.append(pa.field(CHANGE, pa.string())).append(pa.field(VERSION, pa.int64()))
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns])

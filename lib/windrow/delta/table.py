@@ -37,7 +37,7 @@ from windrow.model.commits import rows_added, rows_in_files
 if TYPE_CHECKING:
     from deltalake.table import FilterType
 
-FAULTS = (DeltaError, pa.ArrowException, OSError)
+READ_ERRORS = (DeltaError, pa.ArrowException, OSError)
 # After a commit delta-rs writes checkpoints as the table's properties say, but deletes no log entries. Old versions of
 # a depot may still be unread; only maintenance knows how far the ledger has read.
 # guard: depot-log-stays
@@ -57,22 +57,22 @@ class EmptyEntry(OSError):
 
 
 @contextmanager
-def reading(location: str, role: str) -> Iterator[None]:
+def translate_read_errors(location: str, role: str) -> Iterator[None]:
     """Read a depot or ledger. Raises TableUnreadableError, and InternalError if delta-rs panics."""
     with unpanicked(location, role):
         try:
             yield
-        except FAULTS as error:
+        except READ_ERRORS as error:
             raise unreadable(location, role, error) from error
 
 
 @contextmanager
-def writing(location: str, role: str) -> Iterator[None]:
+def translate_write_errors(location: str, role: str) -> Iterator[None]:
     """Write to a depot or ledger. Raises TableUnwritableError: a commit that failed left nothing that counts."""
     with unpanicked(location, role):
         try:
             yield
-        except FAULTS as error:
+        except READ_ERRORS as error:
             raise unwritable(location, role, error) from error
 
 
@@ -158,16 +158,16 @@ def latest_table(location: str, role: str) -> DeltaTable:
     return known_snapshot(location, role).table
 
 
-def latest_snapshot(location: str, role: str, known: Snapshot | None = None) -> Snapshot:
+def latest_snapshot(location: str, role: str, known: TableSnapshot | None = None) -> TableSnapshot:
     """Return the latest version of a table at a path on a private handle: that of `known`, which moves on.
 
     Raises TableMissingError, TableUnreadableError.
     """
     with _opening(location, role):
-        return Snapshot.opened(location) if known is None else known.latest()
+        return TableSnapshot.opened(location) if known is None else known.latest()
 
 
-def known_snapshot(location: str, role: str, reaching: int | None = None) -> Snapshot:
+def known_snapshot(location: str, role: str, reaching: int | None = None) -> TableSnapshot:
     """Return the snapshot that all readers of a table share: the latest, or an earlier one that has version `reaching`.
 
     Raises TableMissingError, TableUnreadableError.
@@ -176,7 +176,7 @@ def known_snapshot(location: str, role: str, reaching: int | None = None) -> Sna
     kept = OPEN_TABLES.pop(place, None)
     with _opening(location, role):
         if kept is None:
-            snapshot = Snapshot.opened(location)
+            snapshot = TableSnapshot.opened(location)
         else:
             snapshot = kept if reaching is not None and kept.version >= reaching else kept.latest()
     while len(OPEN_TABLES) >= MAX_OPEN:
@@ -188,15 +188,15 @@ def known_snapshot(location: str, role: str, reaching: int | None = None) -> Sna
 @contextmanager
 def _opening(location: str, role: str) -> Iterator[None]:
     """Open a table. Raises TableMissingError, TableUnreadableError."""
-    with reading(location, role):
+    with translate_read_errors(location, role):
         try:
             yield
         except TableNotFoundError as error:
-            raise missing(location, role) from error
+            raise missing_error(location, role) from error
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class TableSnapshot:
     """An open table at a version, and the beginning of the version's log entry (None if it is gone).
 
     The handle `table` moves on when somebody asks for the latest snapshot. A commit that needs this version calls
@@ -210,12 +210,12 @@ class Snapshot:
     commits: dict[int, dict[str, Any]] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def opened(cls, location: str) -> Snapshot:
+    def opened(cls, location: str) -> TableSnapshot:
         """Open a table. Raises what delta-rs raises."""
         return cls.of(location, DeltaTable(location))
 
     @classmethod
-    def of(cls, location: str, table: DeltaTable) -> Snapshot:
+    def of(cls, location: str, table: DeltaTable) -> TableSnapshot:
         """Return an open table at the version of its handle. Raises what delta-rs raises."""
         version = table.version()
         entry = _entry(table, version)
@@ -230,7 +230,7 @@ class Snapshot:
             # guard: same-entry
             # guard: table-as-primed
             return self.table.version() == self.version and self.is_in_log()
-        except FAULTS:
+        except READ_ERRORS:
             return False
 
     def is_in_log(self) -> bool:
@@ -242,7 +242,7 @@ class Snapshot:
         is_whole = self.entry is not None and len(self.entry) < BEGINNING_BYTES
         return self.entry if is_whole and version == self.version else None
 
-    def latest(self) -> Snapshot:
+    def latest(self) -> TableSnapshot:
         """Return the latest snapshot, or this one if nothing changed. Raises the errors of delta-rs.
 
         delta-rs reads only new log entries, so the time does not grow with the log. But it relies on version numbers: a
@@ -255,13 +255,13 @@ class Snapshot:
             if self.entry is not None and self.is_in_log():
                 grown = self.table.version() != self.version
                 return replace(self.of(self.location, self.table), commits=self.commits) if grown else self
-        except FAULTS:  # for example, the log ends before this version: opening it again raises any real error
+        except READ_ERRORS:  # for example, the log ends before this version: opening it again raises any real error
             pass
-        return Snapshot.opened(self.location)
+        return TableSnapshot.opened(self.location)
 
 
 # Tables that were read lately, the last one at the end: to update an open table takes a third of the time to open it.
-OPEN_TABLES: dict[str, Snapshot] = {}
+OPEN_TABLES: dict[str, TableSnapshot] = {}
 MAX_OPEN = 8
 
 
@@ -277,7 +277,7 @@ def filtered(table: DeltaTable, filters: FilterType, columns: Sequence[str] | No
 
 
 @contextmanager
-def scanned(table: DeltaTable) -> Iterator[pa.RecordBatchReader]:
+def scan_rows(table: DeltaTable) -> Iterator[pa.RecordBatchReader]:
     """Read the rows of a table piece by piece, with Arrow: delta-rs cannot run a query inside a write of its own.
 
     Arrow's threads keep reading through Python after the consumer has stopped, and a process that ends meanwhile hangs
@@ -353,7 +353,7 @@ def history(
     last_version: int | None = None,
     *,
     files: bool = False,
-    known: Snapshot | None = None,
+    known: TableSnapshot | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield the `commitInfo` of each commit, from `last_version` (None: the last) back to `since` or the first one.
 
@@ -410,7 +410,7 @@ def _actions(content: bytes, *names: str) -> list[dict[str, Any]]:
     return [action for action in parsed if any(name in action for name in names)]
 
 
-def missing(location: str, role: str) -> TableMissingError:
+def missing_error(location: str, role: str) -> TableMissingError:
     """Return the error for a table that does not exist."""
     creates = "`windrow init` creates it" if role == "ledger" else "`windrow init` or `windrow ingest` creates it"
     path = local_path(location)

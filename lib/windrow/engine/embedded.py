@@ -13,7 +13,7 @@ from windrow.delta.locations import is_catalog_name, local_path
 from windrow.delta.lock import commit_lock
 from windrow.delta.log import DeltaRsLog, number_after
 from windrow.delta.maintenance import DeltaRsMaintenance
-from windrow.delta.table import UNTRIMMED, latest_table, open_table, overtaken, writing
+from windrow.delta.table import UNTRIMMED, latest_table, open_table, overtaken, translate_write_errors
 from windrow.engine.engine import Engine, SideFiles
 from windrow.engine.side_files import DeltaRsJournal, LocalSideFiles, StoredSideFiles
 from windrow.errors import EngineUnavailableError, InternalError
@@ -82,7 +82,7 @@ class EmbeddedEngine(Engine):
         noted = CommitProperties(
             custom_metadata={"userMetadata": note}, app_transactions=[Transaction(application, version)]
         )
-        with self.lock(place, self.settings.durable), writing(place, "depot"):
+        with self.lock(place, self.settings.durable), translate_write_errors(place, "depot"):
             if not DeltaTable.is_deltatable(place):
                 properties = tables.PROPERTIES | tables.retention_properties(self.settings.retention)
                 DeltaTable.create(place, together.schema, mode="ignore", configuration=properties)

@@ -19,7 +19,7 @@ from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from windrow.delta.durable import fsync
-from windrow.delta.table import history, latest_table, reading, writing
+from windrow.delta.table import history, latest_table, translate_read_errors, translate_write_errors
 from windrow.errors import TableMissingError
 from windrow.model.commits import note_of
 
@@ -137,7 +137,7 @@ class DeltaRsJournal(Journal):
     def write(self, note: Mapping[str, Any]) -> None:
         """Commit a note. Raises TableUnwritableError."""
         noted = CommitProperties(custom_metadata={"userMetadata": json.dumps(note)})
-        with writing(self.location, "ledger"):
+        with translate_write_errors(self.location, "ledger"):
             for attempts_left in reversed(range(ATTEMPTS)):
                 try:
                     table = DeltaTable.create(self.location, COLUMNS, mode="ignore", configuration=BRIEF)
@@ -154,5 +154,5 @@ class DeltaRsJournal(Journal):
             table = latest_table(self.location, "ledger")
         except TableMissingError:
             return []
-        with reading(self.location, "ledger"):
+        with translate_read_errors(self.location, "ledger"):
             return [note_of(commit) for commit in history(table, max(0, table.version() - LATEST))]

@@ -19,10 +19,19 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from windrow.columnar.arrow import plain_type
+from windrow.columnar.arrow import to_plain_type
 from windrow.errors import ExpressionError
 from windrow.expressions.attempts import Attempt, Fault, Rewriting, around, fault_embedded, fault_on_spark, first
-from windrow.expressions.casts import OTHERWISE, Refused, cast, fault, nearest, refuse, resolve, spark_type
+from windrow.expressions.casts import (
+    OTHERWISE,
+    UnsupportedExpression,
+    cast,
+    closest_name,
+    fault,
+    refuse,
+    resolve,
+    spark_type,
+)
 from windrow.expressions.structs import struct, struct_faults
 from windrow.expressions.translation import counted, translate
 from windrow.model import messages
@@ -41,7 +50,7 @@ ROW_ONLY = "Use only columns of the row and deterministic functions."
 
 
 @dataclass(frozen=True, slots=True)
-class Mapping:
+class ColumnMapping:
     """One Spark SQL expression for each column of a message, in their order.
 
     `stamped_by_event_time` says that nothing is mapped to `received_at`, so the event time is used for it. With
@@ -61,7 +70,7 @@ class Mapping:
         *,
         section: str = "ingest.columns",
         rejects: bool = False,
-    ) -> Mapping:
+    ) -> ColumnMapping:
         """Complete `expressions` over an input with `columns`: a message column left out maps to its own name.
 
         `section` is their place in windrow.toml. In `[depot.columns]` `received_at` has no default, and a
@@ -70,7 +79,7 @@ class Mapping:
         its row.
         """
         for name in expressions.keys() - messages.COLUMNS.keys():
-            hint = nearest(name, list(messages.COLUMNS))
+            hint = closest_name(name, list(messages.COLUMNS))
             raise ExpressionError(f"[{section}] {name}: a message has no such column", hint)
         chosen = {name: expressions.get(name, _default(name, columns)) for name in messages.COLUMNS}
         stamped_by_event_time = chosen["received_at"] is None and section != DEPOT
@@ -89,7 +98,9 @@ class Mapping:
         return replace(mapping, expressions=tuple(complete.items()))
 
     @classmethod
-    def of_depot(cls, expressions: dict[str, str], columns: Sequence[str], *, rejects: bool = True) -> Mapping | None:
+    def of_depot(
+        cls, expressions: dict[str, str], columns: Sequence[str], *, rejects: bool = True
+    ) -> ColumnMapping | None:
         """Return the mapping of a depot with `columns`; None if these are the columns of a message.
 
         A column whose name differs only in case is mapped too, because it would count as missing otherwise. Raises
@@ -109,7 +120,7 @@ class Mapping:
         text = dict(self.expressions)["payload"]
         name = text[1:-1].replace("``", "`") if text.startswith("`") else text
         taken = [field for field in schema if field.name.lower() == name.lower()]
-        return pa.binary() if taken and plain_type(taken[0].type) == pa.binary() else pa.string()
+        return pa.binary() if taken and to_plain_type(taken[0].type) == pa.binary() else pa.string()
 
     def spark_select(self, payload_type: pa.DataType | None = None) -> list[str]:
         """Return the select expressions for Spark, each cast to its column's type; payload is STRING by default.
@@ -250,7 +261,7 @@ class Mapping:
     def _blaming(self, name: str, text: str) -> Iterator[None]:
         try:
             yield
-        except Refused as refused:
+        except UnsupportedExpression as refused:
             reason, hint = refused.args
             line = " ".join(f"[{self.section}] {name} = {text}: {reason}".split())
             raise ExpressionError(line, hint) from refused.__cause__
@@ -329,7 +340,7 @@ def _parse(text: str, *, strict: bool) -> Any:
         trees = parser.parse(tokens, text)
     except sqlglot.errors.ParseError as error:
         at = error.errors[0]
-        raise Refused(f"{at['description']} at line {at['line']}, column {at['col']}", hint) from error
+        raise UnsupportedExpression(f"{at['description']} at line {at['line']}, column {at['col']}", hint) from error
     tree = trees[0]
     if len(trees) > 1 or not isinstance(tree, sqlglot.exp.Condition | sqlglot.exp.Query) or tree.is_star:
         refuse("this is not one expression", hint)
@@ -344,7 +355,7 @@ def _tokens(text: str) -> list[Any]:
     try:
         return list(_parser(strict=False).dialect.tokenize(text))
     except TokenError as error:
-        raise Refused("a quote or comment is open at its end", "Close it.") from error
+        raise UnsupportedExpression("a quote or comment is open at its end", "Close it.") from error
 
 
 def _without_stars(text: str, columns: Sequence[str]) -> str:

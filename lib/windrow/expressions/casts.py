@@ -27,7 +27,7 @@ TYPES |= dict.fromkeys(("binary", "large_binary", "binary_view"), "BINARY")
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class TypedSql:
     """A piece of SQL for DuckDB and the Spark type of what it gives.
 
     `literal` is the value itself where the text has a literal, `inside` the Arrow type that fields are looked up in.
@@ -66,16 +66,16 @@ def decimal(precision: int, scale: int = 0) -> str:
     return f"DECIMAL({precision}, {scale})"
 
 
-class Refused(Exception):
+class UnsupportedExpression(Exception):
     """A text cannot be used: the reason and a hint; the mapping knows whose text it is."""
 
 
 def refuse(reason: str, hint: str = OTHERWISE) -> NoReturn:
     """Refuse a text; never returns."""
-    raise Refused(reason, hint)
+    raise UnsupportedExpression(reason, hint)
 
 
-def nearest(name: str, names: Sequence[str]) -> str:
+def closest_name(name: str, names: Sequence[str]) -> str:
     """Say which of the names was probably meant."""
     near = difflib.get_close_matches(name, names, 1, 0.5)
     return f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(names)}."
@@ -86,7 +86,7 @@ def resolve(root: str, columns: Sequence[str]) -> str:
     matching = [column for column in columns if column.lower() == root.lower()]
     if len(matching) > 1:
         refuse(f"{root!r} can be {' or '.join(matching)}", "Rename one of these columns of the input.")
-    return matching[0] if matching else refuse(f"the input has no column {root!r}", nearest(root, columns))
+    return matching[0] if matching else refuse(f"the input has no column {root!r}", closest_name(root, columns))
 
 
 def quoted(text: str) -> str:
@@ -160,32 +160,32 @@ CASTS = {
 }
 
 
-def cast(value: Value, target: str, *, attempt: bool = False) -> Value:
+def cast(value: TypedSql, target: str, *, attempt: bool = False) -> TypedSql:
     """Return a value in another type, as Spark casts it; `attempt` gives NULL where it cannot."""
-    kind = Value("", target).kind
+    kind = TypedSql("", target).kind
     if value.type == target:
         return replace(value, literal=None)
     if value.kind == "NULL":
-        return Value(f"CAST(NULL AS {'BIGINT' if kind.startswith('TIMESTAMP') else target})", target)
+        return TypedSql(f"CAST(NULL AS {'BIGINT' if kind.startswith('TIMESTAMP') else target})", target)
     template = CASTS.get(f"{value.kind} {kind}")
     if template is None:
         refuse(f"the embedded engine has no cast of {value.type} to {target}")
     if attempt and f"{value.kind} {kind}" == "BINARY STRING":
         template = "try(decode({x}))"
     verb, text = ("TRY_CAST" if attempt else "CAST"), _readable(value.sql, kind, attempt=attempt)
-    return Value(template.format(x=value.sql, cast=verb, type=target, text=text), target)
+    return TypedSql(template.format(x=value.sql, cast=verb, type=target, text=text), target)
 
 
-def fault(value: Value, target: str, before: str, after: str) -> Value:
+def fault(value: TypedSql, target: str, before: str, after: str) -> TypedSql:
     """Return a sentence about a value that cannot be cast, between two texts; NULL where it can."""
-    kind = Value("", target).kind
+    kind = TypedSql("", target).kind
     template = "" if value.type == target else CASTS.get(f"{value.kind} {kind}", "")
     if "{cast}" not in template and value.kind != "BINARY":
-        return Value("CAST(NULL AS STRING)", "STRING")
+        return TypedSql("CAST(NULL AS STRING)", "STRING")
     attempt = cast(value, target, attempt=True).sql
     shown = f"hex({value.sql})" if value.kind == "BINARY" else cast(value, "STRING").sql
     sentence = f"{quoted(before)} || substring({shown}, 1, {MAX_QUOTED}) || {quoted(after)}"
-    return Value(f"CASE WHEN {value.sql} IS NOT NULL AND {attempt} IS NULL THEN {sentence} END", "STRING")
+    return TypedSql(f"CASE WHEN {value.sql} IS NOT NULL AND {attempt} IS NULL THEN {sentence} END", "STRING")
 
 
 def _readable(text: str, kind: str, *, attempt: bool) -> str:

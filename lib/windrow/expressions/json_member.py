@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from windrow.expressions.casts import Value, cast, quoted
+from windrow.expressions.casts import TypedSql, cast, quoted
 
 # What a path of get_json_object leads through: fields by name, and then elements by number.
 STEP = re.compile(r"""\.([\w@:-]+)|\['([\w@:. -]+)'\]|(?<!\$)\[(\d+)\]""")
@@ -28,7 +28,7 @@ WHEN regexp_matches({x}, '^[^}}\x00-\x1f'']*\}}?$') AND NOT regexp_matches({x}, 
 ELSE error('Spark may read this JSON otherwise: ' || {x}) END"""
 
 
-def json_member(*values: Value) -> Value | None:
+def json_member(*values: TypedSql) -> TypedSql | None:
     """Return get_json_object(text, path) as Spark finds it: the first field of a name that has a value.
 
     What Spark reads differently, or may, is an error: JSON that is not quite JSON, a name twice, a number beyond a
@@ -53,8 +53,8 @@ def json_member(*values: Value) -> Value | None:
         twice=" OR ".join(f"coalesce(length({key}) > length(list_distinct({key})), false)" for key in keys),
         null="" if named else f"WHEN {there} THEN 'null'",
         found=member,
-        double=cast(Value(f"CAST({member} AS DOUBLE)", "DOUBLE"), "STRING").sql,
+        double=cast(TypedSql(f"CAST({member} AS DOUBLE)", "DOUBLE"), "STRING").sql,
         whole=f"CASE WHEN regexp_matches({member}, '{UNLIKE}') "
         f"THEN error('Spark may write this JSON otherwise: ' || {member}) ELSE {member} END",
     )
-    return Value(f"({sql})", "STRING")
+    return TypedSql(f"({sql})", "STRING")

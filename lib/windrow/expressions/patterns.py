@@ -13,7 +13,7 @@ RE2 = {".": f"[^{LINE_END}]", r"\s": r"[ \t-\r]", r"\S": r"[^ \t-\r]", "$": rf"(
 EATS_RETURN = re.compile(r"(?:\[\^[^\]]*\]|\\[sDW])(?![+*](?!\?))")
 
 
-def in_re2(text: str) -> str | None:
+def java_to_re2(text: str) -> str | None:
     """Return a pattern of Java as RE2 writes it, None if it may mean something else there."""
     if not PATTERN.fullmatch(text):
         return None

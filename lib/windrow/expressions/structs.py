@@ -8,16 +8,16 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.expressions.attempts import around
-from windrow.expressions.casts import Value, cast, fault, refuse, resolve
+from windrow.expressions.casts import TypedSql, cast, fault, refuse, resolve
 from windrow.expressions.translation import member, translate
 
 
-def struct(node: Any, schema: pa.Schema, types: Mapping[str, str], *, attempt: bool = False) -> Value:
+def struct(node: Any, schema: pa.Schema, types: Mapping[str, str], *, attempt: bool = False) -> TypedSql:
     """Translate an expression that is a struct, a column or a call that makes one, to one with fields of some types."""
     fields, value = _fields(node, schema)
     parts = [f"'{name}': {_field(fields, name, type_, attempt).sql}" for name, type_ in types.items()]
     packed = f"{{{', '.join(parts)}}}"
-    return Value(packed if value is None else f"CASE WHEN {value.sql} IS NOT NULL THEN {packed} END", "STRUCT")
+    return TypedSql(packed if value is None else f"CASE WHEN {value.sql} IS NOT NULL THEN {packed} END", "STRUCT")
 
 
 def struct_faults(node: Any, schema: pa.Schema, types: Mapping[str, str], column: str) -> list[str]:
@@ -30,11 +30,11 @@ def struct_faults(node: Any, schema: pa.Schema, types: Mapping[str, str], column
     ]
 
 
-def _field(fields: Mapping[str, Value], name: str, type_: str, attempt: bool) -> Value:
+def _field(fields: Mapping[str, TypedSql], name: str, type_: str, attempt: bool) -> TypedSql:
     return cast(fields[resolve(name, list(fields))], type_, attempt=attempt and type_ != "STRING")
 
 
-def _fields(node: Any, schema: pa.Schema) -> tuple[dict[str, Value], Value | None]:
+def _fields(node: Any, schema: pa.Schema) -> tuple[dict[str, TypedSql], TypedSql | None]:
     """Return the fields of a struct by name, and the struct if it is no call that makes one."""
     if type(node).__name__ == "Paren":
         return _fields(node.this, schema)

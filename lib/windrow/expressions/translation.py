@@ -17,7 +17,7 @@ from windrow.expressions.casts import (
     DIGITS,
     MICROSECOND_DIGITS,
     SCALARS,
-    Value,
+    TypedSql,
     cast,
     decimal,
     fault,
@@ -27,7 +27,7 @@ from windrow.expressions.casts import (
     spark_type,
 )
 from windrow.expressions.json_member import json_member
-from windrow.expressions.patterns import SOLID, in_re2
+from windrow.expressions.patterns import SOLID, java_to_re2
 
 # What both engines do alike: name(arguments, see ARGUMENTS) type = SQL for DuckDB.
 RULES = """
@@ -96,7 +96,7 @@ PARTS = "this expression expressions low high true false ifs default to safe neg
 COUNTS = {"s": "({0} * 1000000)", "ms": "({0} * 1000)", "us": "{0}", "ns": "({0} // 1000 - ({0} % 1000 < 0)::INT)"}
 
 
-def translate(node: Any, schema: pa.Schema) -> Value:
+def translate(node: Any, schema: pa.Schema) -> TypedSql:
     """Return an expression over the columns of `schema` as SQL for DuckDB."""
     kind, parts = type(node).__name__, {part: child for part, child in node.args.items() if child}
     for part, child in parts.items():
@@ -130,17 +130,17 @@ def _decoded(type_: pa.DataType) -> pa.DataType:
     return type_.value_type if pa.types.is_dictionary(type_) else type_
 
 
-def _column(node: Any, schema: pa.Schema) -> Value:
+def _column(node: Any, schema: pa.Schema) -> TypedSql:
     """Return a column, or a field in it; times, which come as counts, are floored to microseconds."""
     root, *path = (part.name for part in node.parts)
     name = resolve(root, schema.names)
     sql, type_ = '"' + name.replace('"', '""') + '"', _decoded(schema.field(name).type)
     if pa.types.is_timestamp(type_):
         sql = COUNTS[type_.unit].format(sql)
-    return reduce(member, path, Value(sql, spark_type(type_), inside=type_))
+    return reduce(member, path, TypedSql(sql, spark_type(type_), inside=type_))
 
 
-def member(value: Value, name: str) -> Value:
+def member(value: TypedSql, name: str) -> TypedSql:
     """Return a field of a struct."""
     if value.inside is None or not pa.types.is_struct(value.inside):
         refuse(f"{value.type} has no field {name!r}")
@@ -148,14 +148,14 @@ def member(value: Value, name: str) -> Value:
     return _part(f"struct_extract({value.sql}, {quoted(field.name)})", field.type)
 
 
-def _entry(node: Any, schema: pa.Schema) -> Value:
+def _entry(node: Any, schema: pa.Schema) -> TypedSql:
     value, key = translate(node.this, schema), translate(node.expressions[0], schema)
     if value.inside is None or not pa.types.is_map(value.inside) or not isinstance(key.literal, str):
         refuse(f"the embedded engine has no {node.sql('spark')}")
     return _part(f"map_extract_value({value.sql}, {key.sql})", value.inside.item_type)
 
 
-def _json(node: Any, schema: pa.Schema) -> Value:
+def _json(node: Any, schema: pa.Schema) -> TypedSql:
     """Return to_json(struct(columns)) as Spark writes it: NULL is left out, times have milliseconds in UTC."""
     values: Any = node.expressions[0] if len(node.expressions) == 1 else None
     if type(values).__name__ != "Anonymous" or values.name.lower() != "struct" or not values.expressions:
@@ -172,10 +172,10 @@ def _json(node: Any, schema: pa.Schema) -> Value:
         name = quoted(json.dumps(column.name, ensure_ascii=False) + ":")
         text = cast(value, "STRING").sql if value.kind in NUMBERS else ""  # others have their own way into JSON
         members.append(f"({name} || {JSON[value.kind].format(x=value.sql, text=text)})")
-    return Value(f"('{{' || concat_ws(',', {', '.join(members)}) || '}}')", "STRING")
+    return TypedSql(f"('{{' || concat_ws(',', {', '.join(members)}) || '}}')", "STRING")
 
 
-def _json_member(node: Any, schema: pa.Schema) -> Value:
+def _json_member(node: Any, schema: pa.Schema) -> TypedSql:
     member = json_member(*(translate(child, schema) for child in node.expressions))
     if member is None:
         refuse(
@@ -185,7 +185,7 @@ def _json_member(node: Any, schema: pa.Schema) -> Value:
     return member
 
 
-def _validated(node: Any, schema: pa.Schema) -> Value:
+def _validated(node: Any, schema: pa.Schema) -> TypedSql:
     """Return a text that is UTF-8; of bytes NULL if they are not, and all other text is."""
     values = node.expressions[0]
     if type(values).__name__.endswith("Cast") and (value := translate(values.this, schema)).kind == "BINARY":
@@ -193,7 +193,7 @@ def _validated(node: Any, schema: pa.Schema) -> Value:
     return translate(values, schema)
 
 
-def _fault(node: Any, schema: pa.Schema) -> Value:
+def _fault(node: Any, schema: pa.Schema) -> TypedSql:
     """Return what is wrong with a value that is cast, by the marker of `attempts`."""
     value, before, after = node.expressions
     return fault(translate(value.this, schema), _target(value), before.name, after.name)
@@ -202,41 +202,41 @@ def _fault(node: Any, schema: pa.Schema) -> Value:
 CALLS = {"to_json": _json, "get_json_object": _json_member, "try_validate_utf8": _validated, MARKER: _fault}
 
 
-def _part(sql: str, type_: pa.DataType) -> Value:
+def _part(sql: str, type_: pa.DataType) -> TypedSql:
     if pa.types.is_timestamp(type_):
         refuse("the embedded engine has no times inside of a struct or map")
     if pa.types.is_float32(type_):
-        return Value(sql, "FLOAT inside of a struct or map")
-    return Value(sql, spark_type(type_), inside=type_)
+        return TypedSql(sql, "FLOAT inside of a struct or map")
+    return TypedSql(sql, spark_type(type_), inside=type_)
 
 
-def _text(text: str) -> Value:
-    return Value(quoted(text), "STRING", text)
+def _text(text: str) -> TypedSql:
+    return TypedSql(quoted(text), "STRING", text)
 
 
-def _number(text: str) -> Value:
+def _number(text: str) -> TypedSql:
     if "e" in text.lower():
-        return Value(f"CAST('{text}' AS DOUBLE)", "DOUBLE")
+        return TypedSql(f"CAST('{text}' AS DOUBLE)", "DOUBLE")
     _, digits, exponent = Decimal(text).as_tuple()
     type_ = decimal(max(len(digits), -int(exponent)), -int(exponent))
     if "." in text:
-        return Value(f"CAST('{text}' AS {type_})", type_)
+        return TypedSql(f"CAST('{text}' AS {type_})", type_)
     bits = (int(text) if int(text) >= 0 else ~int(text)).bit_length()
     type_ = next((name for name, most in (("INT", 31), ("BIGINT", 63)) if bits <= most), type_)
-    return Value(f"CAST('{text}' AS {type_})", type_, int(text))
+    return TypedSql(f"CAST('{text}' AS {type_})", type_, int(text))
 
 
-def _negative(node: Any, schema: pa.Schema) -> Value:
+def _negative(node: Any, schema: pa.Schema) -> TypedSql:
     if type(node.this).__name__ == "Literal" and not node.this.is_string:
         return _number("-" + node.this.name)
     value = translate(node.this, schema)
     if value.type == "DOUBLE":  # 0 - 0.0 is 0.0, not -0.0
-        return Value(f"(-({value.sql}))", "DOUBLE")
+        return TypedSql(f"(-({value.sql}))", "DOUBLE")
     return _arithmetic("-", _number("0"), value)
 
 
-def _cases(node: Any, schema: pa.Schema) -> Value:
-    value = translate(node.args["default"], schema) if node.args.get("default") else Value("NULL", "NULL")
+def _cases(node: Any, schema: pa.Schema) -> TypedSql:
+    value = translate(node.args["default"], schema) if node.args.get("default") else TypedSql("NULL", "NULL")
     for branch in reversed(node.args["ifs"]):
         condition = translate(branch.this, schema)
         if node.this:
@@ -245,7 +245,7 @@ def _cases(node: Any, schema: pa.Schema) -> Value:
     return value
 
 
-def _casting(node: Any, schema: pa.Schema) -> Value:
+def _casting(node: Any, schema: pa.Schema) -> TypedSql:
     return cast(translate(node.this, schema), _target(node), attempt=bool(node.args.get("safe")))
 
 
@@ -260,15 +260,15 @@ def _target(node: Any) -> str:
     return target
 
 
-NODES: dict[str, Callable[[Any, pa.Schema], Value]] = {
+NODES: dict[str, Callable[[Any, pa.Schema], TypedSql]] = {
     "Column": _column,
     "Dot": lambda node, schema: member(translate(node.this, schema), node.expression.name),
     "Bracket": _entry,
     "Paren": lambda node, schema: replace(translate(node.this, schema), literal=None),
     "Literal": lambda node, _: _text(node.name) if node.is_string else _number(node.name),
     "RawString": lambda node, _: _text(node.name),
-    "Null": lambda *_: Value("NULL", "NULL"),
-    "Boolean": lambda node, _: Value(str(node.this), "BOOLEAN"),
+    "Null": lambda *_: TypedSql("NULL", "NULL"),
+    "Boolean": lambda node, _: TypedSql(str(node.this), "BOOLEAN"),
     "Neg": _negative,
     "Case": _cases,
     "Cast": _casting,
@@ -276,26 +276,26 @@ NODES: dict[str, Callable[[Any, pa.Schema], Value]] = {
 }
 
 
-def _arithmetic(sign: str, left: Value, right: Value) -> Value:
+def _arithmetic(sign: str, left: TypedSql, right: TypedSql) -> TypedSql:
     kinds = {left.kind, right.kind}
     if "DECIMAL" in kinds <= {"DECIMAL", "INT"} and sign != "%":
         (p, s), (q, t) = left.digits, right.digits
         sum_ = (max(p - s, q - t) + max(s, t) + 1, max(s, t))
         type_ = decimal(*((p + q + 1, s + t) if sign == "*" else sum_))
         left, right = cast(left, decimal(p, s)), cast(right, decimal(q, t))
-        return Value(f"CAST({left.sql} {sign} {right.sql} AS {type_})", type_)
+        return TypedSql(f"CAST({left.sql} {sign} {right.sql} AS {type_})", type_)
     divisor = right.literal
     left, right = _alike(left, right)
     if left.kind not in ("INT", "DOUBLE") or (left.kind == "DOUBLE" and sign == "%"):
         refuse(f"the embedded engine has no {left.type} {sign} {right.type}")
-    return Value(f"({left.sql} {sign} {_nonzero(right, divisor) if sign == '%' else right.sql})", left.type)
+    return TypedSql(f"({left.sql} {sign} {_nonzero(right, divisor) if sign == '%' else right.sql})", left.type)
 
 
-def _nonzero(value: Value, literal: str | int | None) -> str:
+def _nonzero(value: TypedSql, literal: str | int | None) -> str:
     return value.sql if literal else f"CASE {value.sql} WHEN 0 THEN error('division by zero') ELSE {value.sql} END"
 
 
-def _alike(*values: Value) -> list[Value]:
+def _alike(*values: TypedSql) -> list[TypedSql]:
     """Return the values in the one type in which Spark would put them together."""
     typed = [value for value in values if value.kind != "NULL"]
     kinds, types = {value.kind for value in typed}, {value.type for value in typed}
@@ -313,7 +313,7 @@ def _alike(*values: Value) -> list[Value]:
     return [cast(value, target) for value in values]
 
 
-def _call(name: str, *values: Value) -> Value:
+def _call(name: str, *values: TypedSql) -> TypedSql:
     """Return the call of a function or an operator by the first rule that takes the values."""
     for rule in re.finditer(rf"^{re.escape(name)}\((.*?)\) (\w+) = (.*)$", RULES, re.MULTILINE):
         *first, last = rule[1].split(", ")
@@ -325,7 +325,7 @@ def _call(name: str, *values: Value) -> Value:
             rest = iter(alike)
             sql = [next(rest).sql if argument == "same" else ARGUMENTS[argument](value) for argument, value in named]
             if None not in sql:
-                return Value(_filled(rule[3], sql), alike[0].type if rule[2] == "SAME" else rule[2])
+                return TypedSql(_filled(rule[3], sql), alike[0].type if rule[2] == "SAME" else rule[2])
     return refuse(f"the embedded engine has no {name}({', '.join(value.type for value in values)}) like this")
 
 
@@ -334,16 +334,16 @@ def _filled(template: str, parts: Sequence[str | None]) -> str:
     return re.sub(r"\{(.*?)\}", lambda hole: hole[1].join(rest) if hole[1] else next(rest), template)
 
 
-def _of(kind: str, target: str = "") -> Callable[[Value], str | None]:
+def _of(kind: str, target: str = "") -> Callable[[TypedSql], str | None]:
     return lambda value: cast(value, target or kind).sql if value.kind in (kind, "NULL") else None
 
 
-def _fixed(kind: type, fits: Callable[[Any], Any]) -> Callable[[Value], str | None]:
+def _fixed(kind: type, fits: Callable[[Any], Any]) -> Callable[[TypedSql], str | None]:
     return lambda value: value.sql if isinstance(value.literal, kind) and fits(value.literal) else None
 
 
 def _pattern(text: str | int | None) -> str | None:
-    pattern = in_re2(text) if isinstance(text, str) else None
+    pattern = java_to_re2(text) if isinstance(text, str) else None
     return None if pattern is None else quoted(pattern)
 
 
@@ -357,7 +357,7 @@ STRANGE_LETTER = (
     r"[^\x00-\xDE\xE0-\x{12F}\x{131}-\x{148}\x{14A}-\x{17F}\x{300}-\x{33F}\x{400}-\x{45F}\x{2000}-\x{206F}"
     r"\x{2E80}-\x{9FFF}\x{AC00}-\x{D7A3}\x{1F000}-\x{1FAFF}]"
 )
-ARGUMENTS: dict[str, Callable[[Value], str | None]] = {
+ARGUMENTS: dict[str, Callable[[TypedSql], str | None]] = {
     "any": lambda value: value.sql,
     "null": lambda value: value.sql if value.sql == "NULL" else None,
     "text": _of("STRING"),

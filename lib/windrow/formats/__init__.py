@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from windrow.formats.format import Build, Format
     from windrow.formats.part import FormatPart
     from windrow.formats.record_reader import per_record
-    from windrow.formats.records import Parsed, Parser, Records
+    from windrow.formats.records import Parser, ParseResult, Records
 
 _HOMES = {
     "Automaton": "automaton",
@@ -19,12 +19,12 @@ _HOMES = {
     "Field": "fields",
     "Format": "format",
     "FormatPart": "part",
-    "Parsed": "records",
+    "ParseResult": "records",
     "Parser": "records",
     "Records": "records",
     "per_record": "record_reader",
 }
-__all__ = ["Automaton", "Build", "Field", "Format", "FormatPart", "Parsed", "Parser", "Records", "per_record"]
+__all__ = ["Automaton", "Build", "Field", "Format", "FormatPart", "ParseResult", "Parser", "Records", "per_record"]
 
 
 def __getattr__(name: str) -> Any:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windrow.columnar.arrow import read_only
-from windrow.columnar.blocks import eight, lowest
+from windrow.columnar.blocks import load_u64, lowest_set_bit
 from windrow.columnar.compiled import ByteArray, Flags, Ints, compiled, inlined
 from windrow.errors import SettingsError
 
@@ -78,22 +78,22 @@ class Automaton:
         """Return the number of states."""
         return int(self.open.size)
 
-    def follow(self, buffer: ByteArray, at: int, state: int, begin: int, most: int) -> Followed:
-        """Find where records end from position `at` on, in state `state`, within a record that began at `begin`.
+    def follow(self, buffer: ByteArray, at: int, state: int, start: int, most: int) -> ScanResult:
+        """Find where records end from position `at` on, in state `state`, within a record that began at `start`.
 
         Stops where a record would have more than `most` bytes, and before the byte that shows that it is malformed.
         """
         ends, source, marks = [], read_only(buffer), np.empty(BLOCK, np.uint8)
         room = np.empty(max(16 * BLOCK, (len(buffer) - at) // 16), np.int64)
         while True:
-            count, at, state, begin = _follow(
-                self.steps, self.marks, source, at, state, begin, begin + most, room, marks, self.malformed
+            count, at, state, start = _follow(
+                self.steps, self.marks, source, at, state, start, start + most, room, marks, self.malformed
             )
             ends.append(room[:count].copy())
             if count + BLOCK <= len(room):
-                return Followed(np.concatenate(ends), int(at), int(state), int(begin))
+                return ScanResult(np.concatenate(ends), int(at), int(state), int(start))
 
-    def summary(self, buffer: ByteArray) -> Summary:
+    def summary(self, buffer: ByteArray) -> TransitionSummary:
         """Return what the bytes do from every possible start state."""
         rows = []
         for state in range(self.states):
@@ -101,7 +101,7 @@ class Automaton:
             ends = run.ends
             places = (ends[0], ends[-1], np.diff(ends).max(initial=0)) if ends.size else (-1, -1, 0)
             rows.append((run.state, *map(int, places)))
-        return Summary(*map(list, zip(*rows, strict=True)))
+        return TransitionSummary(*map(list, zip(*rows, strict=True)))
 
 
 def _tables(following: Ints, ended: Flags) -> tuple[npt.NDArray[np.uint32], ByteArray]:
@@ -125,16 +125,16 @@ def _quiet(following: Ints, ended: Flags) -> Flags:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Followed:
+class ScanResult:
     """Where records ended (after their delimiters), where following stopped, in which state, and the last begin."""
 
     ends: Ints
     at: int
     state: int
-    begin: int
+    start: int
 
 
-class Summary(NamedTuple):
+class TransitionSummary(NamedTuple):
     """What a run of bytes does: for each state before it, the state `after` it and where records end.
 
     `first` and `last` are the positions after the first and the last delimiter, -1 if no record ends. The `longest`
@@ -154,7 +154,7 @@ def _follow(
     buffer: ByteArray,
     at: int,
     state: int,
-    begin: int,
+    start: int,
     limit: int,
     room: Ints,
     result: ByteArray,
@@ -166,7 +166,7 @@ def _follow(
     bytes in `marks` are looked at (or all bytes, if there are too many marks). A gap is a run of other bytes, which
     does the same as one of them. Each state has steps for a byte, for a byte after a gap, and for a gap.
     """
-    count, most, length = 0, limit - begin, np.uint64(len(buffer))
+    count, most, length = 0, limit - start, np.uint64(len(buffer))
     wrong = np.uint32(malformed) << ROW if malformed >= 0 else ~np.uint32(0)  # which is no state
     row, ended, gap_before, gap = np.uint32(state) << ROW, np.uint32(1), np.uint32(256), np.uint32(512)
     here, one, none, width = np.uint64(at), np.uint64(1), np.uint64(0), np.uint64(BLOCK)
@@ -179,7 +179,7 @@ def _follow(
             bits = ~none >> (width - size)
         passed = none
         while bits != none:
-            place = lowest(bits)
+            place = lowest_set_bit(bits)
             bits &= bits - one
             if here + place >= stop:
                 break
@@ -189,7 +189,7 @@ def _follow(
             room[count] = here + passed
             if step & ended:
                 if step & ~ended == wrong:
-                    return count, int(here + place), int(wrong >> ROW), begin if count == 0 else int(room[count - 1])
+                    return count, int(here + place), int(wrong >> ROW), start if count == 0 else int(room[count - 1])
                 count += 1
                 stop = min(length, here + passed + np.uint64(most))
             row = step & ~ended
@@ -197,7 +197,7 @@ def _follow(
         if end > here + passed:
             row = steps[row | gap] & ~ended
         here = end
-    return count, int(here), int(row >> ROW), begin if count == 0 else int(room[count - 1])
+    return count, int(here), int(row >> ROW), start if count == 0 else int(room[count - 1])
 
 
 @inlined
@@ -212,6 +212,6 @@ def _found(buffer: ByteArray, at: np.uint64, marks: ByteArray, result: ByteArray
             result[place] |= buffer[at + np.uint64(place)] == mark
     bits = np.uint64(0)
     for place in range(0, BLOCK, 8):
-        gathered = eight(result, np.uint64(place)) * GATHERING >> np.uint64(56)
+        gathered = load_u64(result, np.uint64(place)) * GATHERING >> np.uint64(56)
         bits |= gathered << np.uint64(place)
     return bits

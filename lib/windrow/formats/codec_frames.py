@@ -111,20 +111,20 @@ class FrameSource:
 
 def require_frame(source: FrameSource, codec: Codec, where: str) -> None:
     """Raise CodecError unless a frame begins here, CutShort if more bytes are needed to tell."""
-    begin = source.peek(4)
-    if not begin:
+    start = source.peek(4)
+    if not start:
         raise CodecError(f"there is no {codec} frame")
-    known = MAGIC[codec].startswith(begin) or begin.startswith(MAGIC[codec][:4])
+    known = MAGIC[codec].startswith(start) or start.startswith(MAGIC[codec][:4])
     if codec in {"zstd", "lz4"}:
-        known = known or (begin[0] >> 4 == SKIPPABLE[0] >> 4 and SKIPPABLE[1:].startswith(begin[1:]))
+        known = known or (start[0] >> 4 == SKIPPABLE[0] >> 4 and SKIPPABLE[1:].startswith(start[1:]))
     elif codec == "snappy":
-        known = known or snappy.is_chunk(begin[0])
+        known = known or snappy.is_chunk(start[0])
     elif codec == "xz":
-        known = known or XZ_PADDING.startswith(begin)
+        known = known or XZ_PADDING.startswith(start)
     if not known:
         article = "an" if codec in {"lz4", "xz"} else "a"
-        raise CodecError(f"expected {article} {codec} frame{where}, found the bytes {begin.hex(' ')}")
-    if len(begin) < min(4, len(MAGIC[codec])):
+        raise CodecError(f"expected {article} {codec} frame{where}, found the bytes {start.hex(' ')}")
+    if len(start) < min(4, len(MAGIC[codec])):
         raise CutShort
 
 
@@ -208,8 +208,8 @@ def _by_blocks(
     return frame
 
 
-def _is_skippable(begin: bytes) -> bool:
-    return len(begin) == len(SKIPPABLE) and begin[0] >> 4 == SKIPPABLE[0] >> 4 and begin[1:] == SKIPPABLE[1:]
+def _is_skippable(start: bytes) -> bool:
+    return len(start) == len(SKIPPABLE) and start[0] >> 4 == SKIPPABLE[0] >> 4 and start[1:] == SKIPPABLE[1:]
 
 
 def _skip(source: FrameSource) -> None:
@@ -224,10 +224,10 @@ def _skip(source: FrameSource) -> None:
 
 def _zstd_blocks(source: FrameSource) -> Iterator[bytes]:
     """Yield exactly the bytes of one zstd frame (RFC 8878, 3.1.1)."""
-    begin = source.exactly(5)
-    size, single, checked, dictionary = begin[4] >> 6, begin[4] >> 5 & 1, begin[4] >> 2 & 1, begin[4] & 3
+    start = source.exactly(5)
+    size, single, checked, dictionary = start[4] >> 6, start[4] >> 5 & 1, start[4] >> 2 & 1, start[4] & 3
     content = single if size == 0 else 1 << size
-    yield begin + source.exactly(1 - single + (0, 1, 2, 4)[dictionary] + content)
+    yield start + source.exactly(1 - single + (0, 1, 2, 4)[dictionary] + content)
     last = False
     while not last:
         header = source.exactly(3)
@@ -242,10 +242,10 @@ def _zstd_blocks(source: FrameSource) -> Iterator[bytes]:
 
 def _lz4_blocks(source: FrameSource) -> Iterator[bytes]:
     """Yield exactly the bytes of one LZ4 frame (LZ4 Frame Format 1.6)."""
-    begin = source.exactly(6)
-    flags = begin[4]
+    start = source.exactly(6)
+    flags = start[4]
     checked_blocks, has_size, checked, dictionary = flags >> 4 & 1, flags >> 3 & 1, flags >> 2 & 1, flags & 1
-    yield begin + source.exactly(8 * has_size + 4 * dictionary + 1)
+    yield start + source.exactly(8 * has_size + 4 * dictionary + 1)
     while True:
         header = source.exactly(4)
         size = int.from_bytes(header, "little") & 0x7FFFFFFF

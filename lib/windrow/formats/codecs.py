@@ -17,26 +17,26 @@ __all__ = ["Codec", "CodecError", "Damage", "Frame", "decode_whole", "frames", "
 class Frame(NamedTuple):
     """A whole frame: where it begins and ends in a buffer, and its content."""
 
-    begin: int
+    start: int
     end: int
     content: bytes
 
 
 class Damage(NamedTuple):
-    """Bytes that begin no frame, from `begin` on, and why."""
+    """Bytes that begin no frame, from `start` on, and why."""
 
-    begin: int
+    start: int
     why: str
 
 
-def frames(buffer: bytes, begin: int, codec: Codec, max_bytes: int) -> Iterator[Frame | Damage]:
-    """Yield the whole frames of a buffer from `begin` on; the last item is a Damage if what follows is no frame.
+def frames(buffer: bytes, start: int, codec: Codec, max_bytes: int) -> Iterator[Frame | Damage]:
+    """Yield the whole frames of a buffer from `start` on; the last item is a Damage if what follows is no frame.
 
     A frame that decodes to more than `max_bytes` is a Damage; one that is cut short by the end of the buffer is left.
     """
-    source = FrameSource([memoryview(buffer)[begin:]])
+    source = FrameSource([memoryview(buffer)[start:]])
     while source.has_more():
-        at = begin + source.position
+        at = start + source.position
         try:
             require_frame(source, codec, "")
             content = b"".join(_bounded(FRAMES[codec](source), max_bytes, f"the {codec} frame"))
@@ -45,19 +45,19 @@ def frames(buffer: bytes, begin: int, codec: Codec, max_bytes: int) -> Iterator[
         except CodecError as error:
             yield Damage(at, str(error))
             return
-        yield Frame(at, begin + source.position, content)
+        yield Frame(at, start + source.position, content)
 
 
-def next_magic(buffer: bytes, begin: int, codec: Codec) -> int:
-    """Return where the next frame may begin, from `begin` on; the end of the buffer if nowhere.
+def next_magic(buffer: bytes, start: int, codec: Codec) -> int:
+    """Return where the next frame may begin, from `start` on; the end of the buffer if nowhere.
 
     Up to the last bytes, which may be the first ones of a frame.
     """
     magic = MAGIC[codec]
-    at = buffer.find(magic, begin)
+    at = buffer.find(magic, start)
     if at >= 0:
         return at
-    longest = min(len(magic) - 1, len(buffer) - begin)
+    longest = min(len(magic) - 1, len(buffer) - start)
     tail = next((size for size in range(longest, 0, -1) if buffer.endswith(magic[:size])), 0)
     return len(buffer) - tail
 
@@ -81,7 +81,7 @@ def decode_whole(buffer: bytes, codec: Codec, max_bytes: int) -> tuple[bytes, in
         if size > max_bytes:
             return None
         contents.append(frame.content)
-        excess += max(0, frame.end - frame.begin - len(frame.content))
+        excess += max(0, frame.end - frame.start - len(frame.content))
         end = frame.end
     return (b"".join(contents), excess) if end == len(buffer) else None
 

@@ -43,7 +43,7 @@ EXACT = {pa.float64(): (2**53, 22), pa.float32(): (2**24, 10)}
 
 
 @dataclass(frozen=True, slots=True)
-class Converted:
+class ConversionResult:
     """Values, NULL where the text was NULL or bad, and the numbers of the `bad` texts in ascending order.
 
     All bad texts share the `reason`; `detail` has one explanation for each.
@@ -55,14 +55,14 @@ class Converted:
     detail: pa.Array
 
 
-def convert(texts: Texts | pa.Array, field: Field) -> Converted:
+def convert(texts: Texts | pa.Array, field: Field) -> ConversionResult:
     """Convert texts, or an array of `string` or `binary`, to the type of a field."""
     converted = texts if isinstance(texts, Texts) else Texts.of(texts)
     values, good = read(converted, field)
     bad = np.flatnonzero(converted.valid & ~good)
     reason = ENCODING if pa.types.is_string(field.type) and field.pattern != RAW_JSON else CAST
     what = "not UTF-8" if reason == ENCODING else f"not a valid {type_text(field)}"
-    return Converted(values, bad, reason, details(converted.take(bad), f"is {what}"))
+    return ConversionResult(values, bad, reason, details(converted.take(bad), f"is {what}"))
 
 
 def read(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
@@ -82,7 +82,7 @@ def details(texts: Texts, what: str) -> pa.Array:
     if not texts.count:
         return pa.array([], pa.string())
     short = replace(
-        texts, end=np.minimum(texts.end, texts.begin + MAX_READ_BYTES), valid=np.ones(texts.count, np.bool_)
+        texts, end=np.minimum(texts.end, texts.start + MAX_READ_BYTES), valid=np.ones(texts.count, np.bool_)
     )
     fine = are_utf8(*_places(short))
     odd = np.flatnonzero(~fine)
@@ -125,7 +125,7 @@ def _integers(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
     signed = pa.types.is_signed_integer(field.type)
     least, most = (2 ** (bits - 1), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
     values = np.empty(texts.count, np.uint64)
-    good = numerals.integers(*_places(texts), np.uint64(least), np.uint64(most), values)
+    good = numerals.parse_integers(*_places(texts), np.uint64(least), np.uint64(most), values)
     return _array(field.type, values.astype(f"u{bits // 8}", copy=False), good), good
 
 
@@ -138,7 +138,7 @@ def _truths(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
 def _fractions(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
     """Read floats; Arrow finds the nearest float for those that are not simple."""
     values = np.empty(texts.count, np.float64)
-    code = numerals.fractions(*_places(texts), *EXACT[field.type], values)
+    code = numerals.parse_floats(*_places(texts), *EXACT[field.type], values)
     good = code != numerals.BAD
     own = values.astype(f"f{field.type.bit_width // 8}", copy=False)
     hard = np.flatnonzero(code == numerals.FINE)
@@ -159,9 +159,9 @@ def _decimals(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
 def _temporal(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
     is_date, of_day = pa.types.is_date(field.type), pa.types.is_time(field.type)
     iso = times.ISO_DATE if is_date else times.ISO_TIME if of_day else times.ISO_MOMENT
-    pattern = times.Pattern.of(field.pattern, of_day=of_day) if field.pattern else iso
+    pattern = times.TimePattern.of(field.pattern, of_day=of_day) if field.pattern else iso
     digits, values = 0 if is_date else times.DIGITS[field.type.unit], np.empty(texts.count, np.int64)
-    good = times.moments(*_places(texts), pattern.steps, pattern is times.ISO_MOMENT, digits, values)
+    good = times.parse_timestamps(*_places(texts), pattern.steps, pattern is times.ISO_MOMENT, digits, values)
     counts = values // times.DAY_SECONDS if is_date else values
     return _array(field.type, counts.astype(f"i{field.type.bit_width // 8}", copy=False), good), good
 
@@ -176,7 +176,7 @@ def _nested(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
 
 
 def _places(texts: Texts) -> tuple[ByteArray, Ints, Ints, Flags]:
-    return texts.buffer, texts.begin, texts.end, texts.valid
+    return texts.buffer, texts.start, texts.end, texts.valid
 
 
 def _array(type_: pa.DataType, values: npt.NDArray[Any], good: Flags) -> pa.Array:

@@ -25,9 +25,9 @@ from windrow.formats.part import FormatPart
 from windrow.formats.records import (
     SYNTAX,
     TEXT_AFTER_QUOTE,
+    FieldParser,
     HeaderRefused,
-    OfFields,
-    Parsed,
+    ParseResult,
     Records,
     uniform_rejects,
 )
@@ -41,14 +41,14 @@ def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
     """Return the format `csv`."""
     columns, quote, escape = section.delimiter.encode(), section.quote_char.encode(), section.escape_char.encode()
     record = section.record_delimiter.encode()
-    parser = Csv(fields, columns, quote, escape, tuple(text.encode() for text in section.null_values), record)
+    parser = CsvParser(fields, columns, quote, escape, tuple(text.encode() for text in section.null_values), record)
     automaton = grammar.delimited(record, columns, quote, escape)
     framing = DelimitedFraming(automaton, record, section.max_record_bytes)
     return Format(framing, parser, header=parser.header if section.has_header else None)
 
 
 @dataclass(frozen=True, slots=True)
-class Csv(OfFields):
+class CsvParser(FieldParser):
     """The parser of delimited records.
 
     Texts in `nulls` are NULL unless they are quoted. `order` names the columns if they are not the fields in order. An
@@ -70,10 +70,10 @@ class Csv(OfFields):
             raise SettingsError("the delimiter is empty", "Set it, for example to a comma.")
         require_unsized(self.fields, "csv")
 
-    def _with(self, fields: tuple[Field, ...]) -> Csv:
+    def _with(self, fields: tuple[Field, ...]) -> CsvParser:
         return replace(self, fields=fields, order=self.order or tuple(field.name for field in self.fields))
 
-    def header(self, record: bytes) -> Csv:
+    def header(self, record: bytes) -> CsvParser:
         """Return the parser for the records after this header; columns that are not fields are ignored.
 
         Where no column has exactly the name of a field, upper and lower case make no difference. Raises HeaderRefused
@@ -97,7 +97,7 @@ class Csv(OfFields):
             order[same[0]] = field.name
         return replace(self, order=tuple(order))
 
-    def parse(self, records: Records) -> Parsed:
+    def parse(self, records: Records) -> ParseResult:
         """Return the values of the good records, and the reasons of the bad ones."""
         order = [field.name for field in self.fields] if self.order is None else self.order
         row = {field.name: number for number, field in enumerate(self.fields)}

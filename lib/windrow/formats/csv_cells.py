@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from windrow.columnar.arrow import read_only
-from windrow.columnar.blocks import EIGHT, before, eight, equal
+from windrow.columnar.blocks import EIGHT, count_before_mark, load_u64, mark_equal
 from windrow.columnar.compiled import ByteArray, Flags, Ints, compiled, inlined
 from windrow.formats.records import Records
 from windrow.formats.texts import Texts
@@ -46,7 +46,7 @@ class Cells:
     buffer: ByteArray
     marks: Marks
     count: Ints
-    begin: Ints
+    start: Ints
     end: Ints
     kind: ByteArray
 
@@ -54,22 +54,22 @@ class Cells:
     def of(cls, records: Records, marks: Marks, chosen: Ints) -> Cells:
         """Cut records that should have `len(chosen)` columns: column `i` goes to row `chosen[i]`, unless that is -1."""
         rows = int(chosen.max(initial=-1)) + 1
-        begin, end = np.empty((2, rows, records.count), np.int64)
-        kind, count = np.empty(begin.shape, np.uint8), np.empty(records.count, np.int64)
+        start, end = np.empty((2, rows, records.count), np.int64)
+        kind, count = np.empty(start.shape, np.uint8), np.empty(records.count, np.int64)
         buffer = read_only(records.buffer)
-        whole = _cut(buffer, records.begin, records.end, *marks, chosen, count, begin, end, kind)
-        return cls(buffer, marks, count, begin[:, :whole], end[:, :whole], kind[:, :whole])
+        whole = _cut(buffer, records.start, records.end, *marks, chosen, count, start, end, kind)
+        return cls(buffer, marks, count, start[:, :whole], end[:, :whole], kind[:, :whole])
 
     def texts(self, row: int, nulls: tuple[bytes, ...]) -> Texts:
         """Return one column of the whole records: NULL if the text is one of `nulls` and not in quotes."""
-        begin, end, kind = self.begin[row], self.end[row], self.kind[row]
-        valid = np.ones(begin.size, np.bool_)
+        start, end, kind = self.start[row], self.end[row], self.kind[row]
+        valid = np.ones(start.size, np.bool_)
         for word in nulls:
-            _mark_nulls(self.buffer, begin, end, kind, np.frombuffer(word, np.uint8), valid)
+            _mark_nulls(self.buffer, start, end, kind, np.frombuffer(word, np.uint8), valid)
         if kind.max(initial=PLAIN) != ESCAPED:
-            return Texts(self.buffer, begin, end, valid)
-        plain = np.empty(int((end - begin).sum()), np.uint8)
-        bounds = _unquote(self.buffer, begin, end, kind, self.marks.quote, self.marks.escape, plain)
+            return Texts(self.buffer, start, end, valid)
+        plain = np.empty(int((end - start).sum()), np.uint8)
+        bounds = _unquote(self.buffer, start, end, kind, self.marks.quote, self.marks.escape, plain)
         return Texts(read_only(plain), bounds[:-1], bounds[1:], valid)
 
 
@@ -84,7 +84,7 @@ def _cut(
     line: ByteArray,
     chosen: Ints,
     count: Ints,
-    begin: Ints,
+    start: Ints,
     end: Ints,
     kind: ByteArray,
 ) -> int:
@@ -137,7 +137,7 @@ def _cut(
                 break
             row = chosen[column] if column < columns else -1
             if row >= 0:
-                begin[row, whole], end[row, whole], kind[row, whole] = left, right, form
+                start[row, whole], end[row, whole], kind[row, whole] = left, right, form
             column += 1
             if at == stop:
                 break
@@ -149,22 +149,22 @@ def _cut(
 
 
 @inlined
-def _is_blank(buffer: ByteArray, begin: np.uint64, end: np.uint64) -> bool:
+def _is_blank(buffer: ByteArray, start: np.uint64, end: np.uint64) -> bool:
     """Tell whether there is nothing but spaces between two places."""
-    while begin < end and buffer[begin] == SPACE:
-        begin += np.uint64(1)
-    return begin == end
+    while start < end and buffer[start] == SPACE:
+        start += np.uint64(1)
+    return start == end
 
 
 @inlined
-def _holds(buffer: ByteArray, begin: np.uint64, end: np.uint64, text: ByteArray) -> bool:
+def _holds(buffer: ByteArray, start: np.uint64, end: np.uint64, text: ByteArray) -> bool:
     """Tell whether the bytes between two places hold a text."""
     size, result = np.uint64(len(text)), False
-    while not result and begin + size <= end:
+    while not result and start + size <= end:
         result = True
         for place in range(np.uint64(0), size):
-            result = result and buffer[begin + place] == text[place]
-        begin += np.uint64(1)
+            result = result and buffer[start + place] == text[place]
+        start += np.uint64(1)
     return result
 
 
@@ -172,10 +172,10 @@ def _holds(buffer: ByteArray, begin: np.uint64, end: np.uint64, text: ByteArray)
 def _next(buffer: ByteArray, at: np.uint64, stop: np.uint64, one: np.uint8, other: np.uint8) -> np.uint64:
     """Return where the next of two bytes is, or `stop` if there is none before it."""
     while at + EIGHT <= stop:
-        word = eight(buffer, at)
-        marks = equal(word, one) | equal(word, other)
+        word = load_u64(buffer, at)
+        marks = mark_equal(word, one) | mark_equal(word, other)
         if marks:
-            return at + before(marks)
+            return at + count_before_mark(marks)
         at += EIGHT
     while at < stop and buffer[at] != one and buffer[at] != other:
         at += np.uint64(1)
@@ -183,31 +183,31 @@ def _next(buffer: ByteArray, at: np.uint64, stop: np.uint64, one: np.uint8, othe
 
 
 @compiled
-def _mark_nulls(buffer: ByteArray, begin: Ints, end: Ints, kind: ByteArray, word: ByteArray, valid: Flags) -> None:
+def _mark_nulls(buffer: ByteArray, start: Ints, end: Ints, kind: ByteArray, word: ByteArray, valid: Flags) -> None:
     """Mark unquoted cells that are this word as NULL."""
-    for number in range(len(begin)):
-        same = kind[number] == PLAIN and end[number] - begin[number] == len(word)
+    for number in range(len(start)):
+        same = kind[number] == PLAIN and end[number] - start[number] == len(word)
         for place in range(len(word) if same else 0):
-            same = same and buffer[begin[number] + place] == word[place]
+            same = same and buffer[start[number] + place] == word[place]
         if same:
             valid[number] = False
 
 
 @compiled
 def _unquote(
-    buffer: ByteArray, begin: Ints, end: Ints, kind: ByteArray, quote: int, escape: int, plain: ByteArray
+    buffer: ByteArray, start: Ints, end: Ints, kind: ByteArray, quote: int, escape: int, plain: ByteArray
 ) -> Ints:
     """Copy cells, with a quote for two and without escapes. Return where each begins, and where the last ends."""
-    bounds = np.empty(len(begin) + 1, np.int64)
+    bounds = np.empty(len(start) + 1, np.int64)
     to = 0
-    for number in range(len(begin)):
+    for number in range(len(start)):
         bounds[number] = to
-        at, stop = begin[number], end[number]
+        at, stop = start[number], end[number]
         skipped = escape if escape >= 0 else quote
         while at < stop:
             at += kind[number] == ESCAPED and buffer[at] == skipped
             plain[to] = buffer[at]
             to += 1
             at += 1
-    bounds[len(begin)] = to
+    bounds[len(start)] = to
     return bounds

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from windrow.errors import SettingsError
-from windrow.formats.times import Pattern
+from windrow.formats.times import TimePattern
 from windrow.model.commits import FEED_COLUMNS
 
 PLAIN = {
@@ -178,7 +178,7 @@ def _members(text: str) -> list[str]:
 
 def _pattern(type_: str, text: str) -> str:
     try:
-        pattern = Pattern.of(text, of_day=type_.startswith("time["))
+        pattern = TimePattern.of(text, of_day=type_.startswith("time["))
     except ValueError as error:
         raise SettingsError(
             f"the pattern {text!r}: {error}", "Write it as for strptime, such as %d/%m/%Y %H:%M:%S."

@@ -14,11 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.columnar.arrow import read_only
-from windrow.columnar.blocks import EIGHT, before, below, eight, equal
+from windrow.columnar.blocks import EIGHT, count_before_mark, load_u64, mark_equal, mark_less_than
 from windrow.columnar.compiled import ByteArray, Flags, Ints, always_inlined, compiled, inlined
 from windrow.formats.conversion import read
 from windrow.formats.fields import RAW_JSON, Field
-from windrow.formats.records import OfFields, Records
+from windrow.formats.records import FieldParser, Records
 from windrow.formats.texts import Texts
 
 # The kind of a member, and the kinds that a field takes. The full decoder judges ODD members.
@@ -34,7 +34,7 @@ REMEMBERED = 64  # names, by their position in a record
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Flat(OfFields):
+class FlatJsonReader(FieldParser):
     """The fields of plain records: their names concatenated, the `bounds` between them, and what each field `takes`."""
 
     fields: tuple[Field, ...]
@@ -43,7 +43,7 @@ class Flat(OfFields):
     takes: ByteArray
 
     @classmethod
-    def of(cls, fields: Sequence[Field]) -> Flat:
+    def of(cls, fields: Sequence[Field]) -> FlatJsonReader:
         """Prepare the search for fields. A field whose type no plain record can hold takes only NULL."""
         names = [field.name.encode() for field in fields]
         bounds = np.cumsum([0, *map(len, names)])
@@ -55,16 +55,16 @@ class Flat(OfFields):
 
         The chosen records must be UTF-8.
         """
-        begin, end = np.empty((2, len(self.fields), chosen.size), np.int64)
-        valid, plain = np.empty(begin.shape, np.bool_), np.empty(chosen.size, np.bool_)
+        start, end = np.empty((2, len(self.fields), chosen.size), np.int64)
+        valid, plain = np.empty(start.shape, np.bool_), np.empty(chosen.size, np.bool_)
         buffer = read_only(records.buffer)
         whole = _members(
-            buffer, records.begin[chosen], records.end[chosen], self.names, self.bounds, self.takes, begin, end, valid,
+            buffer, records.start[chosen], records.end[chosen], self.names, self.bounds, self.takes, start, end, valid,
             plain,
         )  # fmt: skip
         columns, good = [], np.ones(whole, np.bool_)
         for row, field in enumerate(self.fields):
-            texts = Texts(buffer, begin[row, :whole], end[row, :whole], valid[row, :whole])
+            texts = Texts(buffer, start[row, :whole], end[row, :whole], valid[row, :whole])
             values, fine = _values(texts, field)
             columns.append(values)
             good &= fine | ~texts.valid
@@ -106,7 +106,7 @@ def _members(
     names: ByteArray,
     bounds: Ints,
     takes: ByteArray,
-    begin: Ints,
+    start: Ints,
     end: Ints,
     valid: Flags,
     plain: Flags,
@@ -131,7 +131,7 @@ def _members(
             place = min(place + 1, REMEMBERED - 1)
             kind, left, at = _member(buffer, at + length + ONE, stop)
             if kind == ODD or (
-                field >= 0 and not _take(left, at, kind, field, record, whole, takes, seen, begin, end, valid)
+                field >= 0 and not _take(left, at, kind, field, record, whole, takes, seen, start, end, valid)
             ):
                 break
             at, more, good = _next(buffer, at, stop)
@@ -139,7 +139,7 @@ def _members(
         if plain[record]:
             for field in range(len(takes)):
                 if seen[field] != record:
-                    begin[field, whole], end[field, whole], valid[field, whole] = 0, 0, False
+                    start[field, whole], end[field, whole], valid[field, whole] = 0, 0, False
             whole += 1
     return whole
 
@@ -177,9 +177,9 @@ def _member(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> tuple[int, np.
     at = _behind_blanks(buffer, at, stop)
     if at >= stop or buffer[at] != COLON:
         return ODD, at, at
-    begin = _behind_blanks(buffer, at + ONE, stop)
-    kind, end = _value(buffer, begin, stop)
-    return kind, begin, end
+    start = _behind_blanks(buffer, at + ONE, stop)
+    kind, end = _value(buffer, start, stop)
+    return kind, start, end
 
 
 @always_inlined
@@ -192,7 +192,7 @@ def _take(
     row: int,
     takes: ByteArray,
     seen: Ints,
-    begin: Ints,
+    start: Ints,
     end: Ints,
     valid: Flags,
 ) -> bool:
@@ -203,7 +203,7 @@ def _take(
     if kind == TEXT and not taken & RAW:
         left, right = left + ONE, right - ONE
     seen[field] = record
-    begin[field, row], end[field, row] = left, right
+    start[field, row], end[field, row] = left, right
     valid[field, row] = kind != NULL or taken & RAW
     return True
 
@@ -231,10 +231,14 @@ def _behind_blanks(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> np.uint
 def _closing(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> np.uint64:
     """Return where the closing quote of a text is, or `stop` if the text has an escape or never ends."""
     while at + EIGHT <= stop:
-        word = eight(buffer, at)
-        marks = equal(word, np.uint8(QUOTE)) | equal(word, np.uint8(BACKSLASH)) | below(word, np.uint8(BLANK))
+        word = load_u64(buffer, at)
+        marks = (
+            mark_equal(word, np.uint8(QUOTE))
+            | mark_equal(word, np.uint8(BACKSLASH))
+            | mark_less_than(word, np.uint8(BLANK))
+        )
         if marks:
-            at += before(marks)
+            at += count_before_mark(marks)
             return at if buffer[at] == QUOTE else stop
         at += EIGHT
     while at < stop and buffer[at] != BACKSLASH and buffer[at] >= BLANK:
@@ -248,10 +252,10 @@ def _closing(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> np.uint64:
 def _field(buffer: ByteArray, at: np.uint64, length: np.uint64, names: ByteArray, bounds: Ints) -> int:
     """Return which field has this name, -1 if none has."""
     for field in range(len(bounds) - 1):
-        begin = np.uint64(bounds[field])
-        same_name = np.uint64(bounds[field + 1]) - begin == length
+        start = np.uint64(bounds[field])
+        same_name = np.uint64(bounds[field + 1]) - start == length
         for letter in range(length if same_name else 0):
-            same_name = same_name and buffer[at + letter] == names[begin + letter]
+            same_name = same_name and buffer[at + letter] == names[start + letter]
         if same_name:
             return field
     return -1
@@ -262,11 +266,11 @@ def _value(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> tuple[int, np.u
     """Return the kind of the value at this position, and where it ends; ODD if it is not plain."""
     if at >= stop:
         return ODD, at
-    begin, kind, negative = buffer[at], WHOLE, False
-    if begin == QUOTE:
+    start, kind, negative = buffer[at], WHOLE, False
+    if start == QUOTE:
         at = _closing(buffer, at + ONE, stop)
         return TEXT if at < stop else ODD, at + ONE
-    if begin == MINUS:
+    if start == MINUS:
         at, negative = at + ONE, True
     digit = at
     while at < stop and ZERO <= buffer[at] <= NINE:

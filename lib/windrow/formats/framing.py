@@ -25,7 +25,7 @@ import numpy.typing as npt
 from windrow.columnar.arrow import read_only
 from windrow.columnar.compiled import ByteArray, Flags, Ints, compiled
 from windrow.errors import FormatPluginError
-from windrow.formats.automaton import Automaton, Followed
+from windrow.formats.automaton import Automaton, ScanResult
 from windrow.formats.installed import HINT, failed
 
 # The kinds of spans: a record, or cut off because it is too long, open at the end of the source, next to bytes that
@@ -49,14 +49,14 @@ SKIPPING, AFTER_GAP, BROKEN = -1, -2, -3
 
 
 @dataclass(frozen=True, slots=True)
-class Framed:
+class FrameResult:
     """Adjacent spans of bytes in order, and where the unfinished `rest` begins.
 
     `kind` says whether a span is a record, or why it was cut off. `decided_after` is the number of bytes that decided
     that: one more than there are if the end of the source decided it. `state` is the state of framing after all bytes.
     """
 
-    begin: Ints
+    start: Ints
     end: Ints
     decided_after: Ints
     kind: Ints
@@ -67,13 +67,13 @@ class Framed:
 class Framing(Protocol):
     """Splits bytes into records."""
 
-    def frame(self, buffer: ByteArray, seen: int, state: int, last: bool) -> Framed:
+    def frame(self, buffer: ByteArray, seen: int, state: int, last: bool) -> FrameResult:
         """Frame bytes that begin with an unfinished record, of which `seen` bytes were framed before and left `state`.
 
         `last` says that the source ends with these bytes.
         """
 
-    def content(self, buffer: ByteArray, begin: Ints, end: Ints) -> tuple[Ints, Ints]:
+    def content(self, buffer: ByteArray, start: Ints, end: Ints) -> tuple[Ints, Ints]:
         """Return where the content of records begins and ends, without delimiters and lengths."""
 
 
@@ -81,7 +81,7 @@ class Framing(Protocol):
 class FunctionFinder:
     """Finds the ends of records with a function of another package, whose results are checked.
 
-    `find_end(data, begin)` returns where the record that begins at `begin` ends, None if its last byte is not there.
+    `find_end(data, start)` returns where the record that begins at `start` ends, None if its last byte is not there.
     The last byte of a record ends it, whatever follows. What is left at the end of a source is a record too. Because of
     the checks, an error in the function can neither lose bytes nor make a run hang.
     """
@@ -91,29 +91,29 @@ class FunctionFinder:
     open: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(1, np.bool_))
     malformed: int = -1
 
-    def follow(self, buffer: ByteArray, at: int, state: int, begin: int, most: int) -> Followed:  # noqa: ARG002
-        """Find where records end from `begin` on; see `Automaton.follow`. Raises FormatPluginError."""
+    def follow(self, buffer: ByteArray, at: int, state: int, start: int, most: int) -> ScanResult:  # noqa: ARG002
+        """Find where records end from `start` on; see `Automaton.follow`. Raises FormatPluginError."""
         ends: list[int] = []
         while True:
-            data = buffer[begin : begin + max(WINDOW, most)].tobytes()
+            data = buffer[start : start + max(WINDOW, most)].tobytes()
             result, here = [], 0
             while here < len(data) and (end := self._checked(data, here)) is not None and end - here <= most:
-                result.append(begin + end)
+                result.append(start + end)
                 here = end
             ends += result
-            begin += here
+            start += here
             if not result:
-                return Followed(np.array(ends, np.int64), min(len(buffer), begin + most), 0, begin)
+                return ScanResult(np.array(ends, np.int64), min(len(buffer), start + most), 0, start)
 
-    def _checked(self, data: bytes, begin: int) -> int | None:
+    def _checked(self, data: bytes, start: int) -> int | None:
         try:
-            result = self.find_end(data, begin)
+            result = self.find_end(data, start)
             end = None if result is None else operator.index(result)
         except Exception as error:
             raise failed(self.name, "find the end of a record", error) from error
-        if end is not None and not begin < end <= len(data):
-            where = "beyond the bytes that it was given" if end > begin else "where it begins, or before"
-            place = f"from {begin} to {end} of {len(data)} bytes"
+        if end is not None and not start < end <= len(data):
+            where = "beyond the bytes that it was given" if end > start else "where it begins, or before"
+            place = f"from {start} to {end} of {len(data)} bytes"
             raise FormatPluginError(f"the format {self.name!r} ended a record {where}: {place}", HINT)
         return end
 
@@ -130,84 +130,84 @@ class DelimitedFraming:
     max_record_bytes: int
     holds: Content = Content.UNDELIMITED
 
-    def frame(self, buffer: ByteArray, seen: int, state: int, last: bool) -> Framed:
+    def frame(self, buffer: ByteArray, seen: int, state: int, last: bool) -> FrameResult:
         """Frame bytes; see `Framing`.
 
-        `begin` is where the current record begins, `at` the next byte to look at. What ends a round: a delimiter has
+        `start` is where the current record begins, `at` the next byte to look at. What ends a round: a delimiter has
         not come yet, all bytes are framed, or the current record has to be cut off.
         """
         spans = SpanCollector()
-        begin, at = 0, seen
+        start, at = 0, seen
         while True:
             if state < 0:
-                begin, state = self._skip(spans, buffer, begin, state, last)
-                at = begin
+                start, state = self._skip(spans, buffer, start, state, last)
+                at = start
                 if state < 0:
                     break
-            run = self.automaton.follow(buffer, at, state, begin, self.max_record_bytes)
-            spans.add(run.ends, begin)
-            begin, at, state = run.begin, run.at, run.state
+            run = self.automaton.follow(buffer, at, state, start, self.max_record_bytes)
+            spans.add(run.ends, start)
+            start, at, state = run.start, run.at, run.state
             if at < len(buffer):
                 spans.decided_after = at + 1
-            elif not last or begin == len(buffer):
+            elif not last or start == len(buffer):
                 break
             else:
                 spans.decided_after = len(buffer) + 1
                 if not (self.automaton.open[state] or state == self.automaton.malformed):
-                    spans.add(np.array([len(buffer)]), begin)
-                    begin = len(buffer)
+                    spans.add(np.array([len(buffer)]), start)
+                    start = len(buffer)
                     break
             # guard: malformed-cut-off
             if state == self.automaton.malformed:
                 state = BROKEN
                 continue
-            begin, state = self._cut(spans, buffer, begin, OVERSIZE if at < len(buffer) else OPEN)
-            at = begin
-        return spans.framed(begin, state)
+            start, state = self._cut(spans, buffer, start, OVERSIZE if at < len(buffer) else OPEN)
+            at = start
+        return spans.framed(start, state)
 
-    def content(self, buffer: ByteArray, begin: Ints, end: Ints) -> tuple[Ints, Ints]:
+    def content(self, buffer: ByteArray, start: Ints, end: Ints) -> tuple[Ints, Ints]:
         """Return where the content of records begins and ends; the last one may lack its delimiter.
 
         Lines may end as on Windows: a carriage return at the end of a line belongs to its delimiter.
         """
         if self.holds is Content.WHOLE:
-            return begin, end
+            return start, end
         if self.holds is Content.VALUE:
-            return _behind_separators(read_only(buffer), begin, end, _among(OPENS), _among(IN_VALUE)), end
+            return _behind_separators(read_only(buffer), start, end, _among(OPENS), _among(IN_VALUE)), end
         delimiter = np.frombuffer(self.delimiter, np.uint8)
-        return begin, _strip_delimiters(read_only(buffer), begin, end, delimiter, self.delimiter == b"\n")
+        return start, _strip_delimiters(read_only(buffer), start, end, delimiter, self.delimiter == b"\n")
 
     def _cut(
-        self, spans: SpanCollector, buffer: ByteArray, begin: int, why: int, skipping: int = SKIPPING
+        self, spans: SpanCollector, buffer: ByteArray, start: int, why: int, skipping: int = SKIPPING
     ) -> tuple[int, int]:
         """Cut off a record after its first delimiter or at the largest size; return the next position and the state."""
-        after = self._after_delimiter(buffer, begin)
+        after = self._after_delimiter(buffer, start)
         if after is not None:
-            spans.add(np.array([after]), begin, why)
+            spans.add(np.array([after]), start, why)
             return after, 0
-        end = min(len(buffer), begin + self.max_record_bytes)
-        end -= self._partial_delimiter_bytes(buffer[begin:end].tobytes()) if end < len(buffer) else 0
-        spans.add(np.array([end]), begin, why)
+        end = min(len(buffer), start + self.max_record_bytes)
+        end -= self._partial_delimiter_bytes(buffer[start:end].tobytes()) if end < len(buffer) else 0
+        spans.add(np.array([end]), start, why)
         return end, skipping
 
-    def _skip(self, spans: SpanCollector, buffer: ByteArray, begin: int, state: int, last: bool) -> tuple[int, int]:
+    def _skip(self, spans: SpanCollector, buffer: ByteArray, start: int, state: int, last: bool) -> tuple[int, int]:
         """Cut off bytes up to a delimiter; return where to continue and the state."""
         why = {SKIPPING: OVERSIZE, AFTER_GAP: GAP, BROKEN: MALFORMED}[state]
-        while state < 0 and begin < len(buffer):
-            after = self._after_delimiter(buffer, begin)
-            full = begin + self.max_record_bytes + 1
+        while state < 0 and start < len(buffer):
+            after = self._after_delimiter(buffer, start)
+            full = start + self.max_record_bytes + 1
             if after is None and len(buffer) < full and not last:
                 break
             spans.decided_after = max(spans.decided_after, min(full, len(buffer) + 1) if after is None else after)
-            begin, state = self._cut(spans, buffer, begin, why, state)
-        return begin, state
+            start, state = self._cut(spans, buffer, start, why, state)
+        return start, state
 
-    def _after_delimiter(self, buffer: ByteArray, begin: int) -> int | None:
+    def _after_delimiter(self, buffer: ByteArray, start: int) -> int | None:
         """Return where the first delimiter ends, None if none begins within the largest size of a record."""
         if not self.delimiter:
             return None
-        at = buffer[begin : begin + self.max_record_bytes].tobytes().find(self.delimiter)
-        return None if at < 0 else begin + at + len(self.delimiter)
+        at = buffer[start : start + self.max_record_bytes].tobytes().find(self.delimiter)
+        return None if at < 0 else start + at + len(self.delimiter)
 
     def _partial_delimiter_bytes(self, buffer: bytes) -> int:
         """Return how many bytes at the end may be the start of a delimiter."""
@@ -220,37 +220,37 @@ class SpanCollector:
 
     def __init__(self) -> None:
         self.decided_after = 0
-        self._found = [np.empty((4, 0), np.int64)]  # the columns of `Framed`
+        self._found = [np.empty((4, 0), np.int64)]  # the columns of `FrameResult`
 
-    def add(self, ends: Ints, begin: int, kind: int = RECORD) -> None:
-        """Add adjacent spans by their ends; the first one begins at `begin`."""
+    def add(self, ends: Ints, start: int, kind: int = RECORD) -> None:
+        """Add adjacent spans by their ends; the first one begins at `start`."""
         if ends.size:
             spans = np.empty((4, ends.size), np.int64)
-            spans[0, 0], spans[0, 1:], spans[1] = begin, ends[:-1], ends
+            spans[0, 0], spans[0, 1:], spans[1] = start, ends[:-1], ends
             np.maximum(ends, self.decided_after, out=spans[2])
             spans[3] = kind
             self._found.append(spans)
 
-    def framed(self, rest: int, state: int) -> Framed:
+    def framed(self, rest: int, state: int) -> FrameResult:
         """Return all spans."""
         spans = self._found[1:]
-        begin, end, decided_after, kind = spans[0] if len(spans) == 1 else np.concatenate(self._found, axis=1)
-        return Framed(begin, end, decided_after, kind, rest, state)
+        start, end, decided_after, kind = spans[0] if len(spans) == 1 else np.concatenate(self._found, axis=1)
+        return FrameResult(start, end, decided_after, kind, rest, state)
 
 
 @compiled
-def _behind_separators(buffer: ByteArray, begin: Ints, end: Ints, opens: Flags, in_value: Flags) -> Ints:
+def _behind_separators(buffer: ByteArray, start: Ints, end: Ints, opens: Flags, in_value: Flags) -> Ints:
     """Return where the first object or array of each record begins.
 
     A record without one, after the last object of a source, is empty if no byte of it can be part of a value.
     """
-    starts = np.empty(len(begin), np.int64)
-    for number in range(len(begin)):
-        at, is_value = begin[number], False
+    starts = np.empty(len(start), np.int64)
+    for number in range(len(start)):
+        at, is_value = start[number], False
         while at < end[number] and not opens[buffer[at]]:
             is_value |= in_value[buffer[at]]
             at += 1
-        starts[number] = begin[number] if at == end[number] and is_value else at
+        starts[number] = start[number] if at == end[number] and is_value else at
     return starts
 
 
@@ -259,14 +259,14 @@ def _among(chosen: bytes) -> Flags:
 
 
 @compiled
-def _strip_delimiters(buffer: ByteArray, begin: Ints, end: Ints, delimiter: ByteArray, strip_return: bool) -> Ints:
+def _strip_delimiters(buffer: ByteArray, start: Ints, end: Ints, delimiter: ByteArray, strip_return: bool) -> Ints:
     """Return where records end without their delimiters; with `strip_return` without a carriage return before them."""
-    stops = np.empty(len(begin), np.int64)
-    for number in range(len(begin)):
+    stops = np.empty(len(start), np.int64)
+    for number in range(len(start)):
         stop = end[number] - len(delimiter)
-        ended = stop >= begin[number]
+        ended = stop >= start[number]
         for place in range(len(delimiter) if ended else 0):
             ended = ended and buffer[stop + place] == delimiter[place]
         stop = stop if ended else end[number]
-        stops[number] = stop - (strip_return and stop > begin[number] and buffer[stop - 1] == CARRIAGE_RETURN)
+        stops[number] = stop - (strip_return and stop > start[number] and buffer[stop - 1] == CARRIAGE_RETURN)
     return stops

@@ -14,7 +14,7 @@ import numpy as np
 from windrow.columnar.compiled import ByteArray, Ints, compiled
 from windrow.formats.fields import Field
 from windrow.formats.format import Format
-from windrow.formats.framing import AFTER_GAP, GAP, OPEN, OVERSIZE, RECORD, Framed, SpanCollector
+from windrow.formats.framing import AFTER_GAP, GAP, OPEN, OVERSIZE, RECORD, FrameResult, SpanCollector
 from windrow.formats.part import FormatPart
 
 ByteOrder = Literal["little", "big"]
@@ -43,15 +43,15 @@ class FixedFraming:
     width: int
     max_record_bytes: int
 
-    def frame(self, buffer: ByteArray, seen: int, state: int, last: bool) -> Framed:  # noqa: ARG002
+    def frame(self, buffer: ByteArray, seen: int, state: int, last: bool) -> FrameResult:  # noqa: ARG002
         """Frame bytes; see `Framing`. A rest at the end of a source that is too short becomes a bad record."""
         if state == AFTER_GAP:
             return _pieces(buffer, self.max_record_bytes, last, GAP, AFTER_GAP)
         return _pieces(buffer, self.width, last, RECORD, 0)
 
-    def content(self, buffer: ByteArray, begin: Ints, end: Ints) -> tuple[Ints, Ints]:  # noqa: ARG002
+    def content(self, buffer: ByteArray, start: Ints, end: Ints) -> tuple[Ints, Ints]:  # noqa: ARG002
         """Return each record in full."""
-        return begin, end
+        return start, end
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,52 +68,52 @@ class LengthFraming:
     counts_itself: bool
     max_record_bytes: int
 
-    def frame(self, buffer: ByteArray, seen: int, state: int, last: bool) -> Framed:  # noqa: ARG002
+    def frame(self, buffer: ByteArray, seen: int, state: int, last: bool) -> FrameResult:  # noqa: ARG002
         """Frame bytes; see `Framing`."""
         if state == AFTER_GAP:
             return _pieces(buffer, self.max_record_bytes, last, GAP, AFTER_GAP)
         spans = SpanCollector()
         form = (self.width, self.order == "big", self.width * self.counts_itself, self.max_record_bytes)
         room = np.empty(16 + len(buffer) // (self.width + 16), np.int64)
-        begin, left = self._pass_over(spans, buffer, 0, state, last)
+        start, left = self._pass_over(spans, buffer, 0, state, last)
         while not left:
-            count, end, refused = _hop(buffer, begin, *form, room)
-            spans.add(room[:count].copy(), begin)
-            begin = int(end)
+            count, end, refused = _hop(buffer, start, *form, room)
+            spans.add(room[:count].copy(), start)
+            start = int(end)
             if refused == WHOLE:
                 if count < len(room):
                     break
                 continue
-            spans.decided_after = max(spans.decided_after, begin + self.width)
-            spans.add(np.array([begin + self.width]), begin, OVERSIZE)
-            begin, left = self._pass_over(spans, buffer, begin + self.width, max(0, int(refused)), last)
-        if last and begin < len(buffer):
+            spans.decided_after = max(spans.decided_after, start + self.width)
+            spans.add(np.array([start + self.width]), start, OVERSIZE)
+            start, left = self._pass_over(spans, buffer, start + self.width, max(0, int(refused)), last)
+        if last and start < len(buffer):
             spans.decided_after = len(buffer) + 1
-            spans.add(np.array([len(buffer)]), begin, OPEN)
-            begin, left = len(buffer), 0
-        return spans.framed(begin, left)
+            spans.add(np.array([len(buffer)]), start, OPEN)
+            start, left = len(buffer), 0
+        return spans.framed(start, left)
 
-    def content(self, buffer: ByteArray, begin: Ints, end: Ints) -> tuple[Ints, Ints]:  # noqa: ARG002
+    def content(self, buffer: ByteArray, start: Ints, end: Ints) -> tuple[Ints, Ints]:  # noqa: ARG002
         """Return each record without its length."""
-        return begin + self.width, end
+        return start + self.width, end
 
-    def _pass_over(self, spans: SpanCollector, buffer: ByteArray, begin: int, left: int, last: bool) -> tuple[int, int]:
+    def _pass_over(self, spans: SpanCollector, buffer: ByteArray, start: int, left: int, last: bool) -> tuple[int, int]:
         """Cut off `left` bytes in pieces of the largest size; return where to continue and how many are left."""
         while left:
             size = min(left, self.max_record_bytes)
-            if len(buffer) - begin < size and not last:
+            if len(buffer) - start < size and not last:
                 break
-            end = min(begin + size, len(buffer))
-            if end > begin:
+            end = min(start + size, len(buffer))
+            if end > start:
                 spans.decided_after = max(spans.decided_after, end)
-                spans.add(np.array([end]), begin, OVERSIZE)
+                spans.add(np.array([end]), start, OVERSIZE)
             if end == len(buffer) and last:
                 return end, 0
-            begin, left = end, left - size
-        return begin, left
+            start, left = end, left - size
+        return start, left
 
 
-def _pieces(buffer: ByteArray, size: int, last: bool, kind: int, state: int) -> Framed:
+def _pieces(buffer: ByteArray, size: int, last: bool, kind: int, state: int) -> FrameResult:
     """Cut all bytes in pieces of a size; only the last piece of a source may be shorter."""
     spans = SpanCollector()
     whole = len(buffer) // size * size

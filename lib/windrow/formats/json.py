@@ -25,13 +25,13 @@ from windrow.columnar.compiled import Ints
 from windrow.formats import grammar
 from windrow.formats.conversion import ENCODING
 from windrow.formats.fields import Field, require_unsized
-from windrow.formats.flat import Flat
+from windrow.formats.flat import FlatJsonReader
 from windrow.formats.format import Format
 from windrow.formats.framing import Content, DelimitedFraming
-from windrow.formats.members import TOO_DEEP, Members, ill_formed
+from windrow.formats.members import TOO_DEEP, ObjectParser, ill_formed
 from windrow.formats.part import FormatPart
-from windrow.formats.records import SYNTAX, Bad, Parsed, Records
-from windrow.formats.shapes import NEGATIVE_ZERO, Number, Repeated, checked, has_floats, sign_zeros, structure
+from windrow.formats.records import SYNTAX, ParseResult, RecordError, Records
+from windrow.formats.shapes import NEGATIVE_ZERO, NumberText, Repeated, checked, has_floats, sign_zeros, structure
 
 DEEPEST = 200
 MAX_DEPTH = 32  # of records without delimiter: each level is a state of their automaton
@@ -40,7 +40,7 @@ BLANKS = b" \t\r\n"
 QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 BRACKETS = re.compile(rb"[\[\]{}]")
 WELL_FORMED = msgspec.json.Decoder(msgspec.Raw)
-UNTYPED = msgspec.json.Decoder(float_hook=Number)
+UNTYPED = msgspec.json.Decoder(float_hook=NumberText)
 
 
 def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
@@ -51,17 +51,17 @@ def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
     return Format(DelimitedFraming(grammar.objects(MAX_DEPTH), b"\n", most, Content.VALUE), Json(fields))
 
 
-class Json(Members):
+class Json(ObjectParser):
     """The parser of JSON objects. Raises SettingsError for fields that JSON cannot have."""
 
     def __init__(self, fields: Sequence[Field]) -> None:
         require_unsized(fields, "json")
-        self._decoder = msgspec.json.Decoder(structure(fields), dec_hook=checked, float_hook=Number)
-        self._flat = Flat.of(fields)
+        self._decoder = msgspec.json.Decoder(structure(fields), dec_hook=checked, float_hook=NumberText)
+        self._flat = FlatJsonReader.of(fields)
         decode = self._signed if has_floats(field.type for field in fields) else self._decoder.decode
         super().__init__(fields, decode, UNTYPED.decode)
 
-    def parse(self, records: Records) -> Parsed:
+    def parse(self, records: Records) -> ParseResult:
         """Return the values of the good records, and the reasons of the bad ones."""
         bad = _misencoded(records)
         plain, record = self._flat.read(records, np.delete(np.arange(records.count), list(bad)))
@@ -82,7 +82,7 @@ class Json(Members):
             sign_zeros(record, json.loads(buffer.decode(), parse_int=str, parse_float=str), self.fields)
         return record
 
-    def explain(self, buffer: bytes, error: Exception) -> Bad | None:
+    def explain(self, buffer: bytes, error: Exception) -> RecordError | None:
         """Say why a record cannot be decoded; None if it is blank."""
         if not buffer.strip(BLANKS):
             return None
@@ -91,17 +91,17 @@ class Json(Members):
 
     def untyped(self, buffer: bytes) -> Any:
         """Decode a record without types, and keep all members with one name."""
-        return json.loads(buffer.decode(), parse_float=Number, object_pairs_hook=Repeated)
+        return json.loads(buffer.decode(), parse_float=NumberText, object_pairs_hook=Repeated)
 
 
-def _misencoded(records: Records) -> dict[int, Bad]:
+def _misencoded(records: Records) -> dict[int, RecordError]:
     """Find records that are not UTF-8: check all bytes at once, and record by record only if that fails."""
     buffer = records.buffer
     if buffer.max(initial=0) < SECOND:
         return {}
     bounds = np.array([0, len(buffer)], np.int64)
     whole = pa.Array.from_buffers(pa.large_string(), 1, [None, pa.py_buffer(bounds), pa.py_buffer(buffer)])
-    cuts = np.concatenate([records.begin, records.end])
+    cuts = np.concatenate([records.start, records.end])
     try:
         whole.validate(full=True)
     except pa.ArrowInvalid:
@@ -110,20 +110,20 @@ def _misencoded(records: Records) -> dict[int, Bad]:
         inside = buffer[cuts[cuts < len(buffer)]]
         if not np.any((inside >= SECOND) & (inside < FIRST)):
             return {}
-    beyond_ascii = np.searchsorted(records.begin, np.flatnonzero(buffer >= SECOND), "right") - 1
+    beyond_ascii = np.searchsorted(records.start, np.flatnonzero(buffer >= SECOND), "right") - 1
     bad = {}
     for number in np.unique(beyond_ascii[beyond_ascii >= 0]).tolist():
         try:
             records.of(number).decode()
         except UnicodeDecodeError as error:
-            bad[number] = Bad(ENCODING, None, f"not UTF-8 at byte {error.start}: {error.reason}")
+            bad[number] = RecordError(ENCODING, None, f"not UTF-8 at byte {error.start}: {error.reason}")
     return bad
 
 
-def _too_deep(records: Records, chosen: Ints) -> dict[int, Bad]:
+def _too_deep(records: Records, chosen: Ints) -> dict[int, RecordError]:
     """Find records that nest deeper than DEEPEST, before the decoder meets a stack limit that depends on its caller."""
-    long: Ints = chosen[records.end[chosen] - records.begin[chosen] > 2 * DEEPEST]
-    return {int(number): Bad(SYNTAX, None, TOO_DEEP) for number in long if _depth(records.of(number)) > DEEPEST}
+    long: Ints = chosen[records.end[chosen] - records.start[chosen] > 2 * DEEPEST]
+    return {int(number): RecordError(SYNTAX, None, TOO_DEEP) for number in long if _depth(records.of(number)) > DEEPEST}
 
 
 def _depth(buffer: bytes) -> int:

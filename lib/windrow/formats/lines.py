@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import texts as array_of
+from windrow.columnar.arrow import string_array as array_of
 from windrow.columnar.compiled import Flags
 from windrow.errors import SettingsError, first_line
 from windrow.formats import grammar
@@ -19,19 +19,19 @@ from windrow.formats.fields import Field, require_unsized
 from windrow.formats.format import Format
 from windrow.formats.framing import DelimitedFraming
 from windrow.formats.part import FormatPart
-from windrow.formats.records import SYNTAX, OfFields, Parsed, Records, uniform_rejects
+from windrow.formats.records import SYNTAX, FieldParser, ParseResult, Records, uniform_rejects
 from windrow.formats.texts import Texts
 
 
 def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
     """Return the format `lines`."""
-    parser, record = Lines(fields, section.regex, section.null_values), section.record_delimiter.encode()
+    parser, record = LineParser(fields, section.regex, section.null_values), section.record_delimiter.encode()
     _require_same(_groups(section.regex), [field.name for field in fields])
     return Format(DelimitedFraming(grammar.delimited(record), record, section.max_record_bytes), parser)
 
 
 @dataclass(frozen=True, slots=True)
-class Lines(OfFields):
+class LineParser(FieldParser):
     """The parser of lines: each field is a group of `regex`, which must match the whole line. Others are ignored.
 
     The expression is in RE2 syntax and works on UTF-8; a line that is not UTF-8 is bad. A group's text is NULL if it is
@@ -49,12 +49,12 @@ class Lines(OfFields):
         _groups(self.regex)
         _groups(self._whole)
 
-    def parse(self, records: Records) -> Parsed:
+    def parse(self, records: Records) -> ParseResult:
         """Return the values of the good records, and the reasons of the bad ones."""
-        lines = Texts(records.buffer, records.begin, records.end, np.ones(records.count, np.bool_))
+        lines = Texts(records.buffer, records.start, records.end, np.ones(records.count, np.bool_))
         text = convert(lines, Field("line", pa.string()))
         result = pc.extract_regex(text.values, pattern=self._whole)
-        matched, empty = _flags(result.is_valid()), lines.begin == lines.end
+        matched, empty = _flags(result.is_valid()), lines.start == lines.end
         wrong = ~matched & ~empty
         wrong[text.bad] = False
         unmatched = np.flatnonzero(wrong)

@@ -21,8 +21,8 @@ from windrow.columnar.compiled import Ints
 from windrow.errors import SettingsError
 from windrow.formats.conversion import CAST, ENCODING
 from windrow.formats.fields import Field, require_unsized, type_text
-from windrow.formats.records import SYNTAX, Bad, OfFields, Parsed, Records, rejects
-from windrow.formats.shapes import FAILURES, Node, checked, column, fits, good, is_raw, nodes, structure
+from windrow.formats.records import SYNTAX, FieldParser, ParseResult, RecordError, Records, rejects
+from windrow.formats.shapes import FAILURES, Node, checked, column, fits, is_raw, is_readable, nodes, structure
 
 SLICE_RECORDS = 4096
 SLICE_BYTES = 2**26
@@ -32,7 +32,7 @@ TOO_DEEP = "nests too deeply"
 PLACED = re.compile(r"(?:.* is malformed: )?(?P<message>.*?) \(byte (?P<place>\d+)\)", re.DOTALL)
 
 
-class Members(OfFields):
+class ObjectParser(FieldParser):
     """The parser of records that are objects with these fields."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Members(OfFields):
         kind: Any = type(self)
         return kind(fields)
 
-    def explain(self, buffer: bytes, error: Exception) -> Bad | None:
+    def explain(self, buffer: bytes, error: Exception) -> RecordError | None:
         """Say why a record cannot be decoded; None if it is empty and to be skipped."""
         raise NotImplementedError
 
@@ -54,33 +54,35 @@ class Members(OfFields):
         """Decode a record without types; `Repeated` are objects of which all members with one name are known."""
         return self._untyped(buffer)
 
-    def parse_chosen(self, records: Records, chosen: Ints, known: dict[int, Bad]) -> Parsed:
+    def parse_chosen(self, records: Records, chosen: Ints, known: dict[int, RecordError]) -> ParseResult:
         """Return the values of the chosen records, and the reasons of the bad ones; `known` are bad already."""
-        bad: dict[int, Bad | None] = dict(known)
+        bad: dict[int, RecordError | None] = dict(known)
         batches, kept = [], []
         for numbers in _slices(records, chosen):
             batch, those = self._slice(records, numbers, bad)
             batches.append(batch)
             kept.append(those)
-        return Parsed(
+        return ParseResult(
             pa.Table.from_batches(batches, self.schema),
             np.concatenate([np.empty(0, np.int64), *kept]),
             rejects({number: why for number, why in bad.items() if why is not None}),
             np.array(sorted(number for number, why in bad.items() if why is None), np.int64),
         )
 
-    def misfit(self, buffer: bytes, error: Exception) -> Bad:
+    def misfit(self, buffer: bytes, error: Exception) -> RecordError:
         """Explain where a well-formed record does not fit the fields."""
         message, _, place = str(error).partition(" - at `")
         path = place.removesuffix("`")
         if not path.startswith("$"):
-            return Bad(SYNTAX, None, str(error).lower())
+            return RecordError(SYNTAX, None, str(error).lower())
         node_at_fault = next(
             (node for node in self._nodes(buffer, self.untyped) if node.path == path and not fits(node)), None
         )
-        return Bad(CAST, self._field(path), f"{path}: {message.lower()}{_shown(node_at_fault)}")
+        return RecordError(CAST, self._field(path), f"{path}: {message.lower()}{_shown(node_at_fault)}")
 
-    def _slice(self, records: Records, numbers: Ints, bad: dict[int, Bad | None]) -> tuple[pa.RecordBatch, Ints]:
+    def _slice(
+        self, records: Records, numbers: Ints, bad: dict[int, RecordError | None]
+    ) -> tuple[pa.RecordBatch, Ints]:
         pieces = _pieces(records, numbers)
         rows: list[Any] = []
         failed: list[int] = []
@@ -96,7 +98,7 @@ class Members(OfFields):
         return self._batch(records, rows, np.delete(numbers, failed), bad)
 
     def _batch(
-        self, records: Records, rows: list[Any], numbers: Ints, bad: dict[int, Bad | None]
+        self, records: Records, rows: list[Any], numbers: Ints, bad: dict[int, RecordError | None]
     ) -> tuple[pa.RecordBatch, Ints]:
         columns, wrong = [], np.zeros(len(rows), np.bool_)
         for number, field in enumerate(self.fields):
@@ -108,12 +110,12 @@ class Members(OfFields):
         batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         return (batch.filter(pa.array(~wrong)), numbers[~wrong]) if wrong.any() else (batch, numbers)
 
-    def _untimely(self, buffer: bytes) -> Bad:
+    def _untimely(self, buffer: bytes) -> RecordError:
         """Explain which time of a record cannot be read."""
-        untimely = next((node for node in self._nodes(buffer, self._untyped) if not good(node)), None)
+        untimely = next((node for node in self._nodes(buffer, self._untyped) if not is_readable(node)), None)
         if untimely is None:
-            return Bad(CAST, None, "a time cannot be read")
-        return Bad(
+            return RecordError(CAST, None, "a time cannot be read")
+        return RecordError(
             CAST, untimely.field.name, f"{untimely.path}: no {type_text(Field('', untimely.type))}{_shown(untimely)}"
         )
 
@@ -129,7 +131,7 @@ class Members(OfFields):
         return max(names, key=len, default=None)
 
 
-class MessagePack(Members):
+class MessagePack(ObjectParser):
     """The parser of MessagePack: each record is one map. Raises SettingsError for fields that MessagePack cannot have.
 
     Fields and reject reasons are the same as in JSON, with these differences: binary values are binary, texts without a
@@ -144,35 +146,35 @@ class MessagePack(Members):
         decoder = msgspec.msgpack.Decoder(structure(fields), dec_hook=checked)
         super().__init__(fields, decoder.decode, msgspec.msgpack.decode)
 
-    def parse(self, records: Records) -> Parsed:
+    def parse(self, records: Records) -> ParseResult:
         """Return the values of the good records, and the reasons of the bad ones."""
         return self.parse_chosen(records, np.arange(records.count), {})
 
-    def explain(self, buffer: bytes, error: Exception) -> Bad:
+    def explain(self, buffer: bytes, error: Exception) -> RecordError:
         """Say why a record cannot be decoded."""
         bad = ill_formed(MSGPACK, buffer, "ends too early")
         if bad is not None:
             return bad
         if isinstance(error, UnicodeDecodeError):
-            return Bad(ENCODING, None, f"a text is not UTF-8: {error.reason}")
+            return RecordError(ENCODING, None, f"a text is not UTF-8: {error.reason}")
         return self.misfit(buffer, error)
 
 
-def ill_formed(decoder: Any, buffer: bytes, unplaced: str) -> Bad | None:
+def ill_formed(decoder: Any, buffer: bytes, unplaced: str) -> RecordError | None:
     """Explain why a decoder without types refuses a record, None if it is well-formed; `unplaced`: without a place."""
     try:
         decoder.decode(buffer)
     except RecursionError:
-        return Bad(SYNTAX, None, TOO_DEEP)
+        return RecordError(SYNTAX, None, TOO_DEEP)
     except msgspec.DecodeError as malformed:
         placed = PLACED.fullmatch(str(malformed))
-        return Bad(SYNTAX, None, f"{placed['message']} at byte {placed['place']}" if placed else unplaced)
+        return RecordError(SYNTAX, None, f"{placed['message']} at byte {placed['place']}" if placed else unplaced)
     return None
 
 
 def _slices(records: Records, numbers: Ints) -> Iterator[Ints]:
     """Split the numbers so that few records and bytes are decoded at a time."""
-    byte_counts = np.cumsum(records.end[numbers] - records.begin[numbers])
+    byte_counts = np.cumsum(records.end[numbers] - records.start[numbers])
     rank = np.arange(len(numbers)) // SLICE_RECORDS + byte_counts // SLICE_BYTES
     cuts = np.flatnonzero(np.diff(rank)) + 1
     return (slice_ for slice_ in np.split(numbers, cuts) if len(slice_))
@@ -180,9 +182,9 @@ def _slices(records: Records, numbers: Ints) -> Iterator[Ints]:
 
 def _pieces(records: Records, numbers: Ints) -> list[bytes]:
     """Return the bytes of records."""
-    begin, end = records.begin[numbers], records.end[numbers]
-    first, buffer = begin[0], records.buffer[begin[0] : end[-1]].tobytes()
-    return [buffer[one:other] for one, other in zip((begin - first).tolist(), (end - first).tolist(), strict=True)]
+    start, end = records.start[numbers], records.end[numbers]
+    first, buffer = start[0], records.buffer[start[0] : end[-1]].tobytes()
+    return [buffer[one:other] for one, other in zip((start - first).tolist(), (end - first).tolist(), strict=True)]
 
 
 def _shown(node: Node | None) -> str:

@@ -20,12 +20,12 @@ import pyarrow as pa
 from windrow.columnar.arrow import read_only
 from windrow.columnar.compiled import ByteArray, Flags
 from windrow.errors import SettingsError
-from windrow.formats.conversion import CAST, Converted, convert
+from windrow.formats.conversion import CAST, ConversionResult, convert
 from windrow.formats.fields import Field, type_text
 from windrow.formats.format import Format
 from windrow.formats.framing_by_length import ByteOrder, FixedFraming
 from windrow.formats.part import FormatPart
-from windrow.formats.records import SYNTAX, OfFields, Parsed, Records, uniform_rejects
+from windrow.formats.records import SYNTAX, FieldParser, ParseResult, Records, uniform_rejects
 from windrow.formats.texts import Texts, gathered
 
 FIRST_DAY, LAST_DAY = ((day - date(1970, 1, 1)).days for day in (date.min, date.max))
@@ -34,7 +34,7 @@ DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000
 
 def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
     """Return the format `native`."""
-    parser, most = Native(fields, section.byte_order), section.max_record_bytes
+    parser, most = NativeParser(fields, section.byte_order), section.max_record_bytes
     if parser.width > most:
         raise SettingsError(
             f"a record has {parser.width} bytes, but max_record_bytes is {most}", "Raise max_record_bytes."
@@ -42,7 +42,7 @@ def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
     return Format(FixedFraming(parser.width, most), parser, text=False)
 
 
-class Native(OfFields):
+class NativeParser(FieldParser):
     """The parser of fixed-width records. Raises SettingsError for fields without a width."""
 
     def __init__(self, fields: Sequence[Field], order: ByteOrder = "little") -> None:
@@ -53,7 +53,7 @@ class Native(OfFields):
         self._record = np.dtype(kinds).newbyteorder("<" if order == "little" else ">")
         self._names = {field.name: f"_{number}" for number, field in enumerate(fields)}
 
-    def _with(self, fields: tuple[Field, ...]) -> Native:
+    def _with(self, fields: tuple[Field, ...]) -> NativeParser:
         parser = copy(self)
         parser.fields = fields
         return parser
@@ -63,16 +63,16 @@ class Native(OfFields):
         """Return the number of bytes in a record."""
         return self._record.itemsize
 
-    def parse(self, records: Records) -> Parsed:
+    def parse(self, records: Records) -> ParseResult:
         """Return the values of the good records, and the reasons of the bad ones."""
-        lengths = records.end - records.begin
+        lengths = records.end - records.start
         whole, other = np.flatnonzero(lengths == self.width), np.flatnonzero(lengths != self.width)
         refused = [
             uniform_rejects(other[lengths[other] == size], SYNTAX, None, f"{size} bytes instead of {self.width}")
             for size in np.unique(lengths[other]).tolist()
         ]
-        begin = records.begin[whole]
-        data, _ = gathered(read_only(records.buffer), begin, begin + self.width)
+        start = records.start[whole]
+        data, _ = gathered(read_only(records.buffer), start, start + self.width)
         rows = data.view(self._record)
         values = (_column(field, rows[self._names[field.name]]) for field in self.fields)
         return self.joined(values, whole, refused, np.empty(0, np.int64))
@@ -98,7 +98,7 @@ def _kind(field: Field) -> np.dtype[Any]:
     )
 
 
-def _column(field: Field, options: npt.NDArray[Any]) -> Converted:
+def _column(field: Field, options: npt.NDArray[Any]) -> ConversionResult:
     if field.width is not None:
         rows = np.ascontiguousarray(options).view(np.uint8).reshape(-1, field.width)
         return convert(_texts(rows, whole=pa.types.is_binary(field.type)), field)
@@ -107,7 +107,7 @@ def _column(field: Field, options: npt.NDArray[Any]) -> Converted:
         inner = _column(Field(field.name, field.type.value_type), values)
         lists = pa.FixedSizeListArray.from_arrays(inner.values, type=field.type)
         bad, first = np.unique(inner.bad // field.type.list_size, return_index=True)
-        return Converted(lists, bad, inner.reason, inner.detail.take(pa.array(first)))
+        return ConversionResult(lists, bad, inner.reason, inner.detail.take(pa.array(first)))
     if pa.types.is_boolean(field.type):
         return _judged(pa.array(values.astype(np.bool_)), values, values > 1, "is no bool, which is 0 or 1")
     wrong, what = np.zeros(values.size, np.bool_), ""
@@ -119,14 +119,14 @@ def _column(field: Field, options: npt.NDArray[Any]) -> Converted:
     return _judged(pa.array(values).view(field.type), values, wrong, f"as `{field.type}` {what}")
 
 
-def _judged(column: pa.Array, values: npt.NDArray[Any], wrong: Flags, what: str) -> Converted:
+def _judged(column: pa.Array, values: npt.NDArray[Any], wrong: Flags, what: str) -> ConversionResult:
     rows = np.flatnonzero(wrong)
-    return Converted(column, rows, CAST, pa.array([f"{value} {what}" for value in values[rows]], pa.string()))
+    return ConversionResult(column, rows, CAST, pa.array([f"{value} {what}" for value in values[rows]], pa.string()))
 
 
 def _texts(buffer: ByteArray, *, whole: bool) -> Texts:
     """Return rows of bytes as texts, up to their first NUL unless `whole`."""
     rows, width = buffer.shape
-    begin = np.arange(rows) * width
+    start = np.arange(rows) * width
     length = width if whole else np.where((buffer == 0).any(axis=1), (buffer == 0).argmax(axis=1), width)
-    return Texts(read_only(buffer.reshape(-1)), begin, begin + length, np.ones(rows, np.bool_))
+    return Texts(read_only(buffer.reshape(-1)), start, start + length, np.ones(rows, np.bool_))

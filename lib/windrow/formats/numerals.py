@@ -26,15 +26,15 @@ NAMED = np.array([np.nan, np.inf, np.inf])
 
 
 @compiled
-def integers(
-    buffer: ByteArray, begin: Ints, end: Ints, valid: Flags, least: np.uint64, most: np.uint64, values: Words
+def parse_integers(
+    buffer: ByteArray, start: Ints, end: Ints, valid: Flags, least: np.uint64, most: np.uint64, values: Words
 ) -> Flags:
     """Read integers from -`least` to `most`; negative ones are stored as two's complement."""
-    good = np.zeros(len(begin), np.bool_)
+    good = np.zeros(len(start), np.bool_)
     ten, limit = np.uint64(10), np.uint64(2**64 - 1) // np.uint64(10)
     one = np.uint64(1)  # positions are unsigned as in `csv_cells`
-    for number in range(len(begin)):
-        at, stop = np.uint64(begin[number]), np.uint64(end[number])
+    for number in range(len(start)):
+        at, stop = np.uint64(start[number]), np.uint64(end[number])
         values[number] = 0
         if not valid[number] or at >= stop:
             continue
@@ -67,11 +67,11 @@ def integers(
 
 
 @compiled
-def truths(buffer: ByteArray, begin: Ints, end: Ints, valid: Flags, values: Flags) -> Flags:
+def truths(buffer: ByteArray, start: Ints, end: Ints, valid: Flags, values: Flags) -> Flags:
     """Read `true` and `false`, in letters of any case, and `1` and `0`."""
-    good = np.zeros(len(begin), np.bool_)
-    for number in range(len(begin)):
-        at, length = np.uint64(begin[number]), end[number] - begin[number]
+    good = np.zeros(len(start), np.bool_)
+    for number in range(len(start)):
+        at, length = np.uint64(start[number]), end[number] - start[number]
         values[number] = False
         if not valid[number]:
             continue
@@ -88,17 +88,17 @@ def truths(buffer: ByteArray, begin: Ints, end: Ints, valid: Flags, values: Flag
 
 
 @compiled
-def fractions(
-    buffer: ByteArray, begin: Ints, end: Ints, valid: Flags, largest: int, power: int, values: Floats
+def parse_floats(
+    buffer: ByteArray, start: Ints, end: Ints, valid: Flags, largest: int, power: int, values: Floats
 ) -> ByteArray:
     """Read fractions, `nan`, `inf` and `infinity` (letters of any case) if one rounding is enough.
 
     It is enough if the digits without the point are at most `largest`, and the power of ten at most `power` (Clinger
     1990). Other well-formed numbers get the code FINE and no value.
     """
-    code, one = np.zeros(len(begin), np.uint8), np.uint64(1)
-    for number in range(len(begin)):
-        at, stop = np.uint64(begin[number]), np.uint64(end[number])
+    code, one = np.zeros(len(start), np.uint8), np.uint64(1)
+    for number in range(len(start)):
+        at, stop = np.uint64(start[number]), np.uint64(end[number])
         values[number] = 0.0
         if not valid[number] or at >= stop:
             continue
@@ -144,15 +144,15 @@ def fractions(
 @inlined
 def _exponent(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> tuple[np.uint64, np.int64]:
     """Return where an exponent ends, and its value: 0 at the place itself if there is none there."""
-    begin, exponent, one = at, np.int64(0), np.uint64(1)
+    start, exponent, one = at, np.int64(0), np.uint64(1)
     if at >= stop or buffer[at] | SMALL != E:
-        return begin, exponent
+        return start, exponent
     at += one
     lower = at < stop and buffer[at] == MINUS
     if at < stop and (lower or buffer[at] == PLUS):
         at += one
     if at == stop:
-        return begin, exponent
+        return start, exponent
     while at < stop and ZERO <= buffer[at] <= NINE:
         if exponent < FAR:
             exponent = exponent * 10 + (np.int64(buffer[at]) - ZERO)
@@ -162,13 +162,13 @@ def _exponent(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> tuple[np.uin
 
 @compiled
 def decimals(
-    buffer: ByteArray, begin: Ints, end: Ints, valid: Flags, precision: int, scale: int, values: Words
+    buffer: ByteArray, start: Ints, end: Ints, valid: Flags, precision: int, scale: int, values: Words
 ) -> Flags:
     """Read fractions that the decimal type holds exactly; each value is two words, the lower one first."""
-    good = np.zeros(len(begin), np.bool_)
+    good = np.zeros(len(start), np.bool_)
     ten, half, low = np.uint64(10), np.uint64(32), np.uint64(0xFFFFFFFF)
-    for number in range(len(begin)):
-        at, stop = begin[number], end[number]
+    for number in range(len(start)):
+        at, stop = start[number], end[number]
         values[number, 0], values[number, 1] = 0, 0
         if not valid[number] or at >= stop:
             continue

@@ -8,13 +8,13 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from windrow.formats.installed import OWN, names
-from windrow.model.section import ByteSize, Count, Part
+from windrow.model.section import ByteSize, Count, SettingsSection
 
 CHUNK_BYTES = 1_048_576  # as in chunks.CHUNK_BYTES, which would load Arrow
 MIN_MAX_CHUNKS = 256  # so many small chunks are read together in some 0.1 s; a guess
 
 
-class FormatPart(Part):
+class FormatPart(SettingsSection):
     """`[format]`: what is in the chunks of a raw depot."""
 
     type: str | None = Field(None, description="csv, json, native, lines, length-prefixed, or the format of a package")

@@ -26,7 +26,7 @@ from windrow.formats.framing import Content, DelimitedFraming, FindEnd, Function
 from windrow.formats.installed import TRANSIENT, failed
 from windrow.formats.part import FormatPart
 from windrow.formats.record_rows import RowCollector, Rows, TooManyRows
-from windrow.formats.records import SYNTAX, Bad, HeaderRefused, OfFields, Parsed, Records, rejects
+from windrow.formats.records import SYNTAX, FieldParser, HeaderRefused, ParseResult, RecordError, Records, rejects
 
 Read = Callable[[bytes], Rows]
 ReadHeader = Callable[[bytes], Read]
@@ -66,7 +66,7 @@ def per_record(
 
 
 @dataclass(frozen=True, slots=True)
-class PerRecord(OfFields):
+class PerRecord(FieldParser):
     """The parser of records that a function reads. A record for which it raises is bad; its texts may be `nulls`.
 
     The rows of one record have at most `most_bytes`.
@@ -85,9 +85,9 @@ class PerRecord(OfFields):
             raise HeaderRefused(why.reason, why.detail)
         return PerRecord(self.name, self.fields, read, self.nulls, self.most_bytes)
 
-    def parse(self, records: Records) -> Parsed:
+    def parse(self, records: Records) -> ParseResult:
         """Return the values of the good records, and the reasons of the bad ones. Raises FormatPluginError."""
-        rows, bad = RowCollector(self.fields, self.most_bytes), dict[int, Bad]()
+        rows, bad = RowCollector(self.fields, self.most_bytes), dict[int, RecordError]()
         read = self.read or _unreadable
         for number in range(records.count):
             _, why = self._try(partial(_add, rows, number, read), records.of(number))
@@ -100,20 +100,20 @@ class PerRecord(OfFields):
         result = self.joined(map(convert, texts, self.fields), np.arange(record.size), (), np.empty(0, np.int64))
         return _by_record(result, record, rejects(bad), skipped)
 
-    def _try(self, function: Callable[[bytes], T], record: bytes) -> tuple[T | None, Bad | None]:
+    def _try(self, function: Callable[[bytes], T], record: bytes) -> tuple[T | None, RecordError | None]:
         """Return what a function of the package makes of a record, or why it is bad. Raises FormatPluginError."""
         try:
             return function(record), None
         except UnicodeError as error:
-            return None, Bad(ENCODING, None, f"not UTF-8: {first_line(error)}")
+            return None, RecordError(ENCODING, None, f"not UTF-8: {first_line(error)}")
         except TRANSIENT as error:
             raise failed(self.name, "read a record", error) from error
         except TooManyRows as error:
-            return None, Bad("format_oversize", None, str(error))
+            return None, RecordError("format_oversize", None, str(error))
         except ValueError as error:
-            return None, Bad(SYNTAX, None, first_line(error))
+            return None, RecordError(SYNTAX, None, first_line(error))
         except Exception as error:  # noqa: BLE001 a record that a package cannot read must not stop the others
-            return None, Bad(SYNTAX, None, f"{self.name}: {type(error).__name__}: {first_line(error)}")
+            return None, RecordError(SYNTAX, None, f"{self.name}: {type(error).__name__}: {first_line(error)}")
 
 
 def _add(rows: RowCollector, number: int, read: Read, record: bytes) -> None:
@@ -124,7 +124,7 @@ def _unreadable(_record: bytes) -> Mapping[str, object]:
     raise ValueError("its source has no header")
 
 
-def _by_record(result: Parsed, record: Ints, bad: pa.Table, skipped: Ints) -> Parsed:
+def _by_record(result: ParseResult, record: Ints, bad: pa.Table, skipped: Ints) -> ParseResult:
     """Return rows, which were judged one by one, by their records: all rows of a record are good, or it is bad.
 
     Its first bad row gives the reason.
@@ -141,4 +141,4 @@ def _by_record(result: Parsed, record: Ints, bad: pa.Table, skipped: Ints) -> Pa
     good = ~np.isin(record[result.record], numbers)
     fields = result.fields if good.all() else result.fields.filter(pa.array(good))
     together = pa.concat_tables([bad, refused.cast(bad.schema)]).sort_by("record").combine_chunks()
-    return Parsed(fields, record[result.record][good], together, skipped)
+    return ParseResult(fields, record[result.record][good], together, skipped)

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 import pyarrow as pa
 
-from windrow.columnar.arrow import no_rows
+from windrow.columnar.arrow import empty_table
 from windrow.columnar.compiled import ByteArray, Ints
-from windrow.formats.conversion import Converted
+from windrow.formats.conversion import ConversionResult
 from windrow.formats.fields import Field
 
 SYNTAX = "format_syntax"
@@ -25,21 +25,21 @@ class Records:
     """Whole records in a run of bytes: record `i` is `buffer[begin[i]:end[i]]`, without delimiter or length."""
 
     buffer: ByteArray
-    begin: Ints
+    start: Ints
     end: Ints
 
     @property
     def count(self) -> int:
         """Return the number of records."""
-        return int(self.begin.size)
+        return int(self.start.size)
 
     def of(self, record: int) -> bytes:
         """Return the bytes of one record."""
-        return self.buffer[self.begin[record] : self.end[record]].tobytes()
+        return self.buffer[self.start[record] : self.end[record]].tobytes()
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class ParseResult:
     """The result of parsing: `fields` has the rows of good records, `record` says of which each is, in ascending order.
 
     A record may give several rows. `rejects` has a row (`REJECTS`) for each bad record: its number, the reason, the bad
@@ -53,7 +53,7 @@ class Parsed:
     skipped: Ints = dataclasses.field(default_factory=lambda: np.empty(0, np.int64))
 
 
-class Bad(NamedTuple):
+class RecordError(NamedTuple):
     """Why a record is bad: the reason, the bad field (None: the whole record), and the detail."""
 
     reason: str
@@ -61,7 +61,7 @@ class Bad(NamedTuple):
     detail: str
 
 
-def rejects(bad: Mapping[int, Bad]) -> pa.Table:
+def rejects(bad: Mapping[int, RecordError]) -> pa.Table:
     """Return bad records, by number, as a table in ascending order."""
     rows = [(number, *why) for number, why in sorted(bad.items())]
     return pa.Table.from_pylist([dict(zip(REJECTS.names, row, strict=True)) for row in rows], REJECTS)
@@ -75,7 +75,7 @@ def uniform_rejects(record: Ints, reason: str, column: str | None, detail: pa.Ar
     return pa.Table.from_arrays([pa.array(record, pa.int64()), *rest, explained], schema=REJECTS)
 
 
-class OfFields:
+class FieldParser:
     """A parser whose values are those of its fields."""
 
     __slots__ = ()
@@ -95,12 +95,14 @@ class OfFields:
         parser: Any = self
         return dataclasses.replace(parser, fields=fields)
 
-    def joined(self, columns: Iterable[Converted], record: Ints, refused: Iterable[pa.Table], skipped: Ints) -> Parsed:
+    def joined(
+        self, columns: Iterable[ConversionResult], record: Ints, refused: Iterable[pa.Table], skipped: Ints
+    ) -> ParseResult:
         """Join the values of the fields, one for each number in `record`; add to the records that are `refused`.
 
         The first bad field gives a record's reason.
         """
-        good, values, reasons = np.ones(record.size, np.bool_), [], [no_rows(REJECTS), *refused]
+        good, values, reasons = np.ones(record.size, np.bool_), [], [empty_table(REJECTS), *refused]
         for field, converted in zip(self.fields, columns, strict=True):
             values.append(converted.values)
             first = good[converted.bad]
@@ -112,7 +114,7 @@ class OfFields:
             kept = pa.array(good)
             values, record = [column.filter(kept) for column in values], record[good]
         rejects = pa.concat_tables(reasons).sort_by("record").combine_chunks()
-        return Parsed(pa.Table.from_arrays(values, schema=self.schema), record, rejects, skipped)
+        return ParseResult(pa.Table.from_arrays(values, schema=self.schema), record, rejects, skipped)
 
 
 class HeaderRefused(ValueError):
@@ -131,5 +133,5 @@ class Parser(Protocol):
     def schema(self) -> pa.Schema:
         """Return the names and types of the fields."""
 
-    def parse(self, records: Records) -> Parsed:
+    def parse(self, records: Records) -> ParseResult:
         """Return the values of the good records, and the reasons of the bad ones."""

@@ -38,7 +38,7 @@ class Node(NamedTuple):
     value: Any
 
 
-class Number(str):
+class NumberText(str):
     """The text of a number with a point or an exponent in JSON, which loses nothing."""
 
     __slots__ = ()
@@ -81,8 +81,8 @@ def column(values: list[Any], field: Field) -> tuple[pa.Array, Flags]:
 
 def read_json(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
     """Return texts as JSON values of the type of a field, and which texts are good; NULL is not good."""
-    decoder = msgspec.json.Decoder(_annotation(field), dec_hook=checked, float_hook=Number)
-    good = are_utf8(texts.buffer, texts.begin, texts.end, texts.valid)
+    decoder = msgspec.json.Decoder(_annotation(field), dec_hook=checked, float_hook=NumberText)
+    good = are_utf8(texts.buffer, texts.start, texts.end, texts.valid)
     values: list[Any] = [None] * texts.count
     chosen = np.flatnonzero(good)
     for number, text in zip(chosen.tolist(), texts.some(chosen), strict=True):
@@ -125,7 +125,7 @@ def is_raw(field: Field) -> bool:
     return field.pattern == RAW_JSON
 
 
-def good(node: Node) -> bool:
+def is_readable(node: Node) -> bool:
     """Tell whether a time, a decimal or a float32 can be read; other values are always good."""
     if node.value is None or _written(node.type) == node.type or pa.types.is_nested(node.type):
         return True
@@ -144,7 +144,7 @@ def fits(node: Node) -> bool:
 
 def _with_floats(value: Any) -> Any:
     """Return a value with floats in place of the texts of numbers, unless they are out of range."""
-    if isinstance(value, Number):
+    if isinstance(value, NumberText):
         return value if math.isinf(float(value)) else float(value)
     if isinstance(value, dict):
         return {name: _with_floats(one) for name, one in value.items()}
@@ -180,7 +180,7 @@ def _signed(value: Any, written: Any, type_: pa.DataType) -> Any:
     if pa.types.is_struct(type_):
         return {name: _signed(member, written[name], type_.field(name).type) for name, member in value.items()}
     if written == "-0" and pa.types.is_floating(type_):
-        return Single("-0") if pa.types.is_float32(type_) else -0.0
+        return Float32Text("-0") if pa.types.is_float32(type_) else -0.0
     return value
 
 
@@ -197,11 +197,11 @@ def _plain(type_: pa.DataType) -> Any:  # noqa: PLR0911 one line for each type
     if is_.is_integer(type_):
         return _whole(type_)
     if is_.is_floating(type_):
-        return Single if pa.types.is_float32(type_) else float
+        return Float32Text if pa.types.is_float32(type_) else float
     if is_.is_boolean(type_):
         return bool
     if is_.is_decimal128(type_):
-        return Exact
+        return DecimalText
     if is_.is_string(type_) or is_.is_timestamp(type_) or is_.is_date32(type_) or is_.is_time(type_):
         return str
     if is_.is_binary(type_):
@@ -222,26 +222,26 @@ def _container(type_: pa.DataType) -> Any:
     return TypedDict("Members", members, total=False)  # type: ignore[operator]
 
 
-class Single(str):
+class Float32Text(str):
     """The text of a float32. It is rounded once, from the text, because a float64 between them may be half way."""
 
     __slots__ = ()
 
     @classmethod
-    def of(cls, value: Any) -> Single:
+    def of(cls, value: Any) -> Float32Text:
         """Return the text of any number."""
-        if isinstance(value, bool) or not isinstance(value, int | float | Number):
+        if isinstance(value, bool) or not isinstance(value, int | float | NumberText):
             raise ValueError(f"Expected `float`, got `{type(value).__name__}`")  # noqa: TRY004 msgspec's way
         return cls(_text(value))
 
 
-class Exact(str):
+class DecimalText(str):
     """The text of a decimal."""
 
     __slots__ = ()
 
     @classmethod
-    def of(cls, value: Any) -> Exact:
+    def of(cls, value: Any) -> DecimalText:
         """Return the text of any number, or a text as it is."""
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise ValueError(f"Expected `decimal`, got `{type(value).__name__}`")  # noqa: TRY004 msgspec's way

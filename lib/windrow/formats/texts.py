@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.columnar.arrow import read_only
-from windrow.columnar.blocks import eight
+from windrow.columnar.blocks import load_u64
 from windrow.columnar.compiled import ByteArray, Flags, Ints, compiled
-from windrow.errors import require
+from windrow.errors import ensure
 
 MAX_BYTES = 2**31 - 1
 PIECE = 8  # bytes that are copied together, as one number
@@ -25,7 +25,7 @@ class Texts:
     """Text `i` is `buffer[begin[i]:end[i]]`, or NULL unless `valid[i]`."""
 
     buffer: ByteArray
-    begin: Ints
+    start: Ints
     end: Ints
     valid: Flags
 
@@ -43,36 +43,36 @@ class Texts:
     @property
     def count(self) -> int:
         """Return the number of texts."""
-        return int(self.begin.size)
+        return int(self.start.size)
 
     def some(self, chosen: Ints) -> list[bytes]:
         """Return the bytes of the chosen texts."""
-        bounds = zip(self.begin[chosen].tolist(), self.end[chosen].tolist(), strict=True)
-        return [bytes(self.buffer.data[begin:end]) for begin, end in bounds]
+        bounds = zip(self.start[chosen].tolist(), self.end[chosen].tolist(), strict=True)
+        return [bytes(self.buffer.data[start:end]) for start, end in bounds]
 
     def take(self, chosen: Ints) -> Texts:
         """Return the chosen texts, in the order of `chosen`."""
-        return Texts(self.buffer, self.begin[chosen], self.end[chosen], self.valid[chosen])
+        return Texts(self.buffer, self.start[chosen], self.end[chosen], self.valid[chosen])
 
     def array(self, type_: pa.DataType) -> pa.Array:
         """Return a copy as a `string` or `binary` array. It does not check for UTF-8."""
         bounds = np.empty(self.count + 1, np.int32)
-        total = int(_bounds(self.begin, self.end, self.valid, bounds))
-        require(total <= MAX_BYTES, "the texts of a run fit into one array of Arrow")
+        total = int(_bounds(self.start, self.end, self.valid, bounds))
+        ensure(total <= MAX_BYTES, "the texts of a run fit into one array of Arrow")
         data = np.empty(total + PIECE, np.uint8)
-        _copy(self.buffer, self.begin, bounds, data)
+        _copy(self.buffer, self.start, bounds, data)
         buffers = [bitmap(self.valid), pa.py_buffer(bounds), pa.py_buffer(data).slice(0, total)]
         return pa.Array.from_buffers(type_, self.count, buffers)
 
 
-def gathered(buffer: ByteArray, begin: Ints, end: Ints) -> tuple[ByteArray, Ints]:
+def gathered(buffer: ByteArray, start: Ints, end: Ints) -> tuple[ByteArray, Ints]:
     """Return runs of bytes one behind the other, and where each begins and the last one ends; without a copy if so."""
-    bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(end - begin)])
-    if not begin.size or (begin[1:] == end[:-1]).all():
-        first = int(begin[0]) if begin.size else 0
+    bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(end - start)])
+    if not start.size or (start[1:] == end[:-1]).all():
+        first = int(start[0]) if start.size else 0
         return buffer[first : first + int(bounds[-1])], bounds
     data = np.empty(int(bounds[-1]) + PIECE, np.uint8)
-    _copy(buffer, begin, bounds, data)
+    _copy(buffer, start, bounds, data)
     return read_only(data[: bounds[-1]]), bounds
 
 
@@ -82,25 +82,25 @@ def bitmap(valid: Flags) -> pa.Buffer | None:
 
 
 @compiled
-def _bounds(begin: Ints, end: Ints, valid: Flags, bounds: npt.NDArray[np.int32]) -> int:
+def _bounds(start: Ints, end: Ints, valid: Flags, bounds: npt.NDArray[np.int32]) -> int:
     """Write where the copy of each text begins, and finally where the last one ends; return that as 64 bits."""
     total = np.int64(0)
-    for number in range(len(begin)):
+    for number in range(len(start)):
         bounds[number] = total
-        total += end[number] - begin[number] if valid[number] else 0
-    bounds[len(begin)] = total
+        total += end[number] - start[number] if valid[number] else 0
+    bounds[len(start)] = total
     return int(total)
 
 
 @compiled
-def _copy(buffer: ByteArray, begin: Ints, bounds: npt.NDArray[np.int32], data: ByteArray) -> None:
+def _copy(buffer: ByteArray, start: Ints, bounds: npt.NDArray[np.int32], data: ByteArray) -> None:
     """Copy texts in pieces; `data` has room for one more piece after the last text."""
     piece, one, length = np.uint64(PIECE), np.uint64(1), np.uint64(len(buffer))
-    for number in range(len(begin)):
-        to, stop, at = np.uint64(bounds[number]), np.uint64(bounds[number + 1]), np.uint64(begin[number])
+    for number in range(len(start)):
+        to, stop, at = np.uint64(bounds[number]), np.uint64(bounds[number + 1]), np.uint64(start[number])
         while to < stop:
             if at + piece <= length:
-                word = eight(buffer, at)
+                word = load_u64(buffer, at)
                 for place in range(PIECE):
                     data[to + np.uint64(place)] = np.uint8(word >> np.uint64(8 * place))
                 at, to = at + piece, to + piece
@@ -110,11 +110,11 @@ def _copy(buffer: ByteArray, begin: Ints, bounds: npt.NDArray[np.int32], data: B
 
 
 @compiled
-def are_utf8(buffer: ByteArray, begin: Ints, end: Ints, valid: Flags) -> Flags:
+def are_utf8(buffer: ByteArray, start: Ints, end: Ints, valid: Flags) -> Flags:
     """Return which texts are UTF-8: no invalid bytes, no surrogates, no overlong forms."""
     good = valid.copy()
-    for number in range(len(begin)):
-        at, stop = begin[number], end[number]
+    for number in range(len(start)):
+        at, stop = start[number], end[number]
         while good[number] and at < stop:
             first = buffer[at]
             at += 1

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from windrow.columnar.blocks import eight
+from windrow.columnar.blocks import load_u64
 from windrow.columnar.compiled import ByteArray, Flags, Ints, always_inlined, compiled, inlined
 
 # The fields of a time; UNSAID marks optional ones that were not given. Then the other kinds of steps.
@@ -58,13 +58,13 @@ BEYOND = 9.3e18  # does not fit into 64 bits; a smaller number that has overflow
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pattern:
+class TimePattern:
     """How a time is written: each row of `steps` is what comes next, and for a number its least and most digits."""
 
     steps: Ints
 
     @classmethod
-    def of(cls, text: str, *, of_day: bool = False) -> Pattern:
+    def of(cls, text: str, *, of_day: bool = False) -> TimePattern:
         """Read a strptime pattern, of a time of day or of a date. Raises ValueError that says what is wrong with it."""
         whole = re.sub("%.", lambda match: SHORT_FOR.get(match[0], match[0]), text, flags=re.DOTALL)
         steps, seen = [], []
@@ -108,9 +108,9 @@ def _require_whole(seen: list[str], of_day: bool) -> None:
         raise ValueError("%I and %p need each other")
 
 
-def _iso(*steps: tuple[int, int, int]) -> Pattern:
+def _iso(*steps: tuple[int, int, int]) -> TimePattern:
     dash = (LITERAL, MINUS, 0)
-    return Pattern(np.array([(YEAR, 4, 4), dash, (MONTH, 2, 2), dash, (DAY, 2, 2), *steps], np.int64))
+    return TimePattern(np.array([(YEAR, 4, 4), dash, (MONTH, 2, 2), dash, (DAY, 2, 2), *steps], np.int64))
 
 
 def _after_hour(end: int) -> list[tuple[int, int, int]]:
@@ -122,15 +122,15 @@ def _after_hour(end: int) -> list[tuple[int, int, int]]:
 
 HOURS, END_OR_ZONE = (HOUR, 2, 2), (MAY_END_OR_ZONE, 0, 0)
 ISO_DATE = _iso()
-ISO_TIME = Pattern(np.array([HOURS, *_after_hour(MAY_END)], np.int64))
+ISO_TIME = TimePattern(np.array([HOURS, *_after_hour(MAY_END)], np.int64))
 ISO_MOMENT = _iso(
     (MAY_END, 0, 0), (PARTED, 0, 0), HOURS, END_OR_ZONE, *_after_hour(MAY_END_OR_ZONE), END_OR_ZONE, (ZONE, 0, 0)
 )
 
 
 @compiled
-def moments(
-    buffer: ByteArray, begin: Ints, end: Ints, valid: Flags, steps: Ints, usual: bool, digits: int, values: Ints
+def parse_timestamps(
+    buffer: ByteArray, start: Ints, end: Ints, valid: Flags, steps: Ints, usual: bool, digits: int, values: Ints
 ) -> Flags:
     """Read timestamps as numbers since 1970, in a unit that has `digits` digits after the second.
 
@@ -138,11 +138,11 @@ def moments(
 
     `usual` says that most are written as `2024-02-29T12:00:00Z`, maybe with a fraction; these are read without steps.
     """
-    good = np.zeros(len(begin), np.bool_)
+    good = np.zeros(len(start), np.bool_)
     part = np.empty(PARTS, np.int64)
-    for number in range(len(begin)):
+    for number in range(len(start)):
         values[number] = 0
-        at, stop = np.uint64(begin[number]), np.uint64(end[number])
+        at, stop = np.uint64(start[number]), np.uint64(end[number])
         if not valid[number] or at >= stop:
             continue
         for name in range(PARTS):
@@ -163,8 +163,8 @@ def _usual(buffer: ByteArray, at: np.uint64, stop: np.uint64, digits: int, part:
     if size < MIN_LENGTH or size > MAX_LENGTH or buffer[stop - ONE] != Z:
         return False
     blank = buffer[at + AT_TIME - ONE] == BLANK
-    date = eight(buffer, at) ^ DATE
-    time = eight(buffer, at + AT_TIME - TWO - ONE) ^ (TIME_BEHIND_BLANK if blank else TIME)
+    date = load_u64(buffer, at) ^ DATE
+    time = load_u64(buffer, at + AT_TIME - TWO - ONE) ^ (TIME_BEHIND_BLANK if blank else TIME)
     odd = date | (date + DATE_DIGITS) | time | (time + TIME_DIGITS)
     tens, ones = np.int64(buffer[at + AT_SECOND]) - ZERO, np.int64(buffer[at + AT_SECOND + ONE]) - ZERO
     wrong = odd & HIGH_BITS != 0 or buffer[at + AT_SECOND - ONE] != COLON
@@ -194,7 +194,7 @@ def _usual(buffer: ByteArray, at: np.uint64, stop: np.uint64, digits: int, part:
 def _last_digits(buffer: ByteArray, stop: np.uint64, count: np.uint64) -> tuple[np.int64, np.bool_]:
     """Return the number that the last digits before `stop` are, 1 to 8 of them, and whether they are digits."""
     others = EIGHT * (EIGHT - count)
-    word = (eight(buffer, stop - EIGHT) ^ ZEROS) >> others << others
+    word = (load_u64(buffer, stop - EIGHT) ^ ZEROS) >> others << others
     are_digits = (word | (word + ABOVE_NINE)) & HIGH_BITS == np.uint64(0)
     pairs = word * TEN + (word >> EIGHT)  # numbers of two digits, in each second byte
     low, high = pairs & LOW_BYTES, pairs >> np.uint64(16) & LOW_BYTES

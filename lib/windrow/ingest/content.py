@@ -21,7 +21,7 @@ PIECE_BYTES = 1_048_576
 Progress = Callable[[int, int | None], None]
 
 
-class Passed:
+class ByteCounter:
     """Adds up the bytes that several threads read, and stops them."""
 
     def __init__(self, sizes: Iterable[int | None], progress: Progress) -> None:
@@ -49,7 +49,7 @@ class Content:
     refused: type[InputFileError | FileUnreadableError] = FileUnreadableError
     hint = "Check the disk and the permissions."
 
-    def __init__(self, file: str, piece_bytes: int, passed: Passed) -> None:
+    def __init__(self, file: str, piece_bytes: int, passed: ByteCounter) -> None:
         """Read `piece_bytes` at a time, and count them in `passed`."""
         self._file, self._size, self._passed = file, piece_bytes, passed
         self.byte_count = 0

@@ -10,15 +10,15 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from pyarrow.parquet import ParquetFile
 
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import to_plain_types
 from windrow.delta.creation import create_depot
 from windrow.delta.locations import require_safe
 from windrow.delta.log import DeltaRsLog
 from windrow.delta.row_changes import changes
-from windrow.delta.table import UNTRIMMED, open_table, scanned, writing
+from windrow.delta.table import UNTRIMMED, open_table, scan_rows, translate_write_errors
 from windrow.errors import InputFileError, InternalError, WindrowError, first_line
-from windrow.expressions import Mapping
-from windrow.ingest.writer import DepotWriter, Input, added_rows, ungrown
+from windrow.expressions import ColumnMapping
+from windrow.ingest.writer import DepotWriter, IngestInput, added_rows, ungrown
 from windrow.model.payload import of_column
 
 
@@ -29,28 +29,28 @@ class EmbeddedWriter(DepotWriter):
         """Create an empty depot unless it exists."""
         create_depot(self.place, self._created_type(payload), retention)
 
-    def open_input(self, file: str, format_: str) -> Input:
+    def open_input(self, file: str, format_: str) -> IngestInput:
         """Open a file or Delta table to ingest."""
         try:
             if format_ == "delta":
                 require_safe("file", file)
                 table = DeltaTable(file)
-                return Input(file, format_, pa.schema(table.schema().to_arrow()), DeltaRsLog(file).table(), table)
+                return IngestInput(file, format_, pa.schema(table.schema().to_arrow()), DeltaRsLog(file).table(), table)
             parquet = ParquetFile(file)
         except (DeltaError, TableNotFoundError, pa.ArrowException, OSError) as error:
             raise InputFileError(
                 f"{file} cannot be read as {format_}: {first_line(error)}", "Check the file and --format."
             ) from error
-        return Input(file, format_, parquet.schema_arrow, None, parquet)
+        return IngestInput(file, format_, parquet.schema_arrow, None, parquet)
 
-    def input_log(self, input_: Input) -> DeltaRsLog:
+    def input_log(self, input_: IngestInput) -> DeltaRsLog:
         """Return the log of a Delta table to ingest."""
         return DeltaRsLog(input_.file)
 
     def append(
         self,
-        input_: Input,
-        mapping: Mapping,
+        input_: IngestInput,
+        mapping: ColumnMapping,
         transaction: tuple[str, int],
         after: int | None,
         progress: Callable[[int], None],
@@ -64,7 +64,7 @@ class EmbeddedWriter(DepotWriter):
         noted = CommitProperties(
             custom_metadata={"userMetadata": note}, app_transactions=[Transaction(application, version)]
         )
-        with _rows(input_, after) as rows, self.engine.lock(self.place), writing(self.place, "depot"):
+        with _rows(input_, after) as rows, self.engine.lock(self.place), translate_write_errors(self.place, "depot"):
             mapped = Counted(mapping.apply(rows, payload), input_.file, progress)
             try:
                 write_deltalake(
@@ -116,7 +116,7 @@ class Counted:
 
 
 @contextmanager
-def _rows(input_: Input, after: int | None) -> Iterator[pa.RecordBatchReader]:
+def _rows(input_: IngestInput, after: int | None) -> Iterator[pa.RecordBatchReader]:
     """Read the rows of an input; with `after`, only the rows that a Delta table added after this version."""
     opened = input_.handle
     if isinstance(opened, ParquetFile):
@@ -124,11 +124,11 @@ def _rows(input_: Input, after: int | None) -> Iterator[pa.RecordBatchReader]:
     elif not isinstance(opened, DeltaTable):
         raise InternalError("the embedded engine opens files and Delta tables")
     elif after is None:
-        with scanned(opened) as rows:
+        with scan_rows(opened) as rows:
             yield rows
     else:
         try:
-            feed = plain(changes(opened, after + 1).read_all())
+            feed = to_plain_types(changes(opened, after + 1).read_all())
         except DeltaError as error:
             raise ungrown(input_.file, after, error) from error
         yield added_rows(feed, input_.file).to_reader()

@@ -16,9 +16,9 @@ from typing import Literal
 
 from windrow.delta.log import fingerprint_at
 from windrow.errors import InputFileError
-from windrow.expressions import Mapping
-from windrow.ingest.writer import DepotWriter, Input
-from windrow.model.commits import is_other
+from windrow.expressions import ColumnMapping
+from windrow.ingest.writer import DepotWriter, IngestInput
+from windrow.model.commits import differs
 
 Format = Literal["parquet", "delta"]
 
@@ -51,10 +51,10 @@ def ingest(
     writer.mend()
     states = [_state(_existing(file, format_)) for file in files]
     inputs = [writer.open_input(file, format_) for file in files]
-    mappings = [Mapping.of(columns, input_.schema.names) for input_ in inputs]
+    mappings = [ColumnMapping.of(columns, input_.schema.names) for input_ in inputs]
     for file, input_, mapping, state in zip(files, inputs, mappings, states, strict=True):
 
-        def read(messages: int, file: str = file, input_: Input = input_, state: object = state) -> None:
+        def read(messages: int, file: str = file, input_: IngestInput = input_, state: object = state) -> None:
             if input_.table is None:
                 _require_unchanged(file, state)
             progress(file, messages)
@@ -110,7 +110,7 @@ def _require_unchanged(file: str, state: object) -> None:
         raise InputFileError(f"{file} changed while it was ingested", "Ingest it again when nothing writes to it.")
 
 
-def _note(writer: DepotWriter, input_: Input, transaction: str) -> str:
+def _note(writer: DepotWriter, input_: IngestInput, transaction: str) -> str:
     """Return what the depot's commit records of an input: of a Delta table, which commit its version is."""
     note = {"ingested": transaction}
     if input_.table is not None:
@@ -118,7 +118,7 @@ def _note(writer: DepotWriter, input_: Input, transaction: str) -> str:
     return json.dumps(note | {"version": 0 if input_.table is None else input_.table.version})
 
 
-def _require_same_log(writer: DepotWriter, input_: Input, transaction: str) -> None:
+def _require_same_log(writer: DepotWriter, input_: IngestInput, transaction: str) -> None:
     """Raise InputFileError if a table has another commit under the last version that was ingested.
 
     It was set back, and has grown again or will: rows under numbers that come again would count as ingested.
@@ -129,14 +129,14 @@ def _require_same_log(writer: DepotWriter, input_: Input, transaction: str) -> N
         return
     known, version = last["fingerprint"], int(last["version"])
     # guard: ingested-version-same
-    if input_.table.version < version or is_other(fingerprint_at(writer.input_log(input_), version), known or None):
+    if input_.table.version < version or differs(fingerprint_at(writer.input_log(input_), version), known or None):
         raise InputFileError(
             f"version {version} of {input_.file} is not the commit that was ingested: the table was set back",
             "Bring its log back; or ingest the rows that are new from another table or as files.",
         )
 
 
-def _identity(file: str, input_: Input) -> tuple[str, int]:
+def _identity(file: str, input_: IngestInput) -> tuple[str, int]:
     """Return the transaction id under which the depot's log remembers the input, and the version."""
     if input_.table is not None:
         return f"ingest:{input_.table.id}", input_.table.version

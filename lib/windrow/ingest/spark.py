@@ -12,16 +12,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import to_plain_types
 from windrow.delta import creation
-from windrow.delta.log import Log, Table
+from windrow.delta.log import Log, TableInfo
 from windrow.delta.table import unwritable
 from windrow.engine.spark.engine import SparkEngine
 from windrow.engine.spark.errors import BAD_VALUE
 from windrow.errors import ExpressionError, InputFileError, first_line
-from windrow.expressions import Mapping
+from windrow.expressions import ColumnMapping
 from windrow.ingest.stream_batch import StreamBatch
-from windrow.ingest.writer import DepotWriter, Input, added_rows, ungrown
+from windrow.ingest.writer import DepotWriter, IngestInput, added_rows, ungrown
 from windrow.model.commits import CHANGE, FEED_COLUMNS
 from windrow.model.payload import of_column
 from windrow.rows.session_settings import ALIKE, WHOLE_TIMES, configured
@@ -40,7 +40,7 @@ class SparkWriter(DepotWriter):
         if (table := self.log.table()) is not None:
             creation.require_kind(table.schema, self.settings.depot, raw=payload is None)
 
-    def open_input(self, file: str, format_: str) -> Input:
+    def open_input(self, file: str, format_: str) -> IngestInput:
         """Open a file or Delta table to ingest."""
         try:
             table = self.engine.log(_file(file)).table() if format_ == "delta" else None
@@ -50,16 +50,16 @@ class SparkWriter(DepotWriter):
             raise InputFileError(
                 f"{file} cannot be read as {format_}: {first_line(error)}", "Check the file and --format."
             ) from error
-        return Input(file, format_, plain(frame.limit(0).toArrow()).schema, table, frame)
+        return IngestInput(file, format_, to_plain_types(frame.limit(0).toArrow()).schema, table, frame)
 
-    def input_log(self, input_: Input) -> Log:
+    def input_log(self, input_: IngestInput) -> Log:
         """Return the log of a Delta table to ingest."""
         return self.engine.log(_file(input_.file))
 
     def append(
         self,
-        input_: Input,
-        mapping: Mapping,
+        input_: IngestInput,
+        mapping: ColumnMapping,
         transaction: tuple[str, int],
         after: int | None,
         progress: Callable[[int], None],
@@ -74,7 +74,7 @@ class SparkWriter(DepotWriter):
         progress(appended)
         return appended
 
-    def append_batch(self, input_: Input, mapping: Mapping, query: str, number: int) -> bool:
+    def append_batch(self, input_: IngestInput, mapping: ColumnMapping, query: str, number: int) -> bool:
         """Append a batch of a streaming query to the depot in one commit, unless the depot has it.
 
         The commit's note says what the batch held. If the number is that of another batch, because the checkpoint of
@@ -93,7 +93,7 @@ class SparkWriter(DepotWriter):
         return True
 
     @contextmanager
-    def _mapped(self, rows: DataFrame, input_: Input, mapping: Mapping) -> Iterator[DataFrame]:
+    def _mapped(self, rows: DataFrame, input_: IngestInput, mapping: ColumnMapping) -> Iterator[DataFrame]:
         """Give the rows of an input as messages, to be appended. Raises ExpressionError, TableUnwritableError."""
         try:
             with configured(self.engine.session, ALIKE), configured(self.engine.session, WHOLE_TIMES):
@@ -107,14 +107,14 @@ class SparkWriter(DepotWriter):
                 ) from error
             raise unwritable(self.place, "depot", error) from error
 
-    def _rows(self, input_: Input, after: int | None) -> DataFrame:
+    def _rows(self, input_: IngestInput, after: int | None) -> DataFrame:
         """Return the rows of an input; with `after`, only the rows that a Delta table added after this version."""
         if after is None:
             return cast("DataFrame", input_.handle)
-        last_version = cast("Table", input_.table).version
+        last_version = cast("TableInfo", input_.table).version
         try:
             feed = feed_of(self.engine.session, _file(input_.file), after + 1, last_version)
-            others = plain(feed.where(F.col(CHANGE) != "insert").limit(1).toArrow())
+            others = to_plain_types(feed.where(F.col(CHANGE) != "insert").limit(1).toArrow())
         except PySparkException as error:
             raise ungrown(input_.file, after, error) from error
         added_rows(others, input_.file)

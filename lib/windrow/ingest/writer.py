@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, Union
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.delta.log import Log, Table
+from windrow.delta.log import Log, TableInfo
 from windrow.delta.mending import mend_tables
-from windrow.delta.table import missing
+from windrow.delta.table import missing_error
 from windrow.engine import Engine
 from windrow.errors import InputFileError, first_line
-from windrow.expressions import Mapping
+from windrow.expressions import ColumnMapping
 from windrow.model.commits import CHANGE, FEED_COLUMNS
 from windrow.model.payload import parse
 from windrow.settings.settings import Settings
@@ -28,13 +28,13 @@ Handle: TypeAlias = Union["DeltaTable", "ParquetFile", "DataFrame"]
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class IngestInput:
     """A file or Delta table to ingest: its columns, for a Delta table its identity, and the engine's handle on it."""
 
     file: str
     format: str
     schema: pa.Schema
-    table: Table | None
+    table: TableInfo | None
     handle: Handle
 
 
@@ -57,16 +57,16 @@ class DepotWriter(Protocol):
         kind is there.
         """
 
-    def open_input(self, file: str, format_: str) -> Input:
+    def open_input(self, file: str, format_: str) -> IngestInput:
         """Open a file (`parquet`) or a Delta table (`delta`) to ingest. Raises InputFileError."""
 
-    def input_log(self, input_: Input) -> Log:
+    def input_log(self, input_: IngestInput) -> Log:
         """Return the log of a Delta table to ingest."""
 
     def append(
         self,
-        input_: Input,
-        mapping: Mapping,
+        input_: IngestInput,
+        mapping: ColumnMapping,
         transaction: tuple[str, int],
         after: int | None,
         progress: Callable[[int], None],
@@ -87,11 +87,11 @@ class DepotWriter(Protocol):
         """Return the log of the depot."""
         return self.engine.log(self.place)
 
-    def depot(self) -> Table:
+    def depot(self) -> TableInfo:
         """Return the depot as it is. Raises TableMissingError."""
         table = self.log.table()
         if table is None:
-            raise missing(self.settings.depot, "depot")
+            raise missing_error(self.settings.depot, "depot")
         return table
 
     def _created_type(self, payload: pa.DataType | None) -> pa.DataType | None:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
-from windrow.columnar.arrow import in_columns, plain
-from windrow.delta.log import Table
+from windrow.columnar.arrow import conform, to_plain_types
+from windrow.delta.log import TableInfo
 from windrow.errors import EngineUnavailableError
 from windrow.ledger.ledger import Ledger
 from windrow.ledger.live import Live
@@ -46,12 +46,12 @@ class DryRunLedger(Ledger):
         """Return the name of the engine, and that this is a dry run."""
         return f"{self.engine.name} (dry run)"
 
-    def table(self) -> Table | None:
+    def table(self) -> TableInfo | None:
         """Return the identity of the ledger that was read; a new one in memory has version 0 and no id."""
         known = self._ledger.table()
         if known is not None or self._live is None:
             return known
-        return Table("", 0, self._live.schema, of_column(self._live.schema), feed=False)
+        return TableInfo("", 0, self._live.schema, of_column(self._live.schema), feed=False)
 
     def mend(self, depots: Iterable[str]) -> None:
         """Mend nothing."""
@@ -71,18 +71,20 @@ class DryRunLedger(Ledger):
         if self._live is None:
             live = self._ledger.live()
             rows = [live.rows, live.partial(None)] if "content" in live.schema.names else [live.rows]
-            self._live = pa.concat_tables([*(in_columns(one, live.schema) for one in rows), live.open.wanted(None)])
+            self._live = pa.concat_tables([*(conform(one, live.schema) for one in rows), live.open.wanted(None)])
         return self._live
 
     def commit(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> None:
         """Apply the rows to the live rows in memory."""
         rows = processed.rows
         if not isinstance(rows, pa.Table):  # the rows of a Spark frame that are live or replace live rows
-            rows = plain(rows.where(f"{CHANGED} AND (known OR {tables.ARE_LIVE})").toArrow()).drop_columns([CHANGED])
+            rows = to_plain_types(rows.where(f"{CHANGED} AND (known OR {tables.ARE_LIVE})").toArrow()).drop_columns(
+                [CHANGED]
+            )
         rows = rows.select([*control.schema.names, "known"])
         rows = rows.cast(control.schema.append(pa.field("known", pa.bool_())))
         new = pa.concat_tables([written(one, live.revision + 1) for one in (rows, control)])
-        both = pa.concat_tables([self._rows(), new.filter(tables.are_live(new["state"]))])
+        both = pa.concat_tables([self._rows(), new.filter(tables.is_live(new["state"]))])
         self._live = latest(both).combine_chunks()
 
     def open_on_executors(self, live: Live) -> SparkOpen:

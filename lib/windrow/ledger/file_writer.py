@@ -19,7 +19,7 @@ from pyarrow.fs import FileSystem
 from windrow.delta.locations import local_path
 from windrow.delta.statistics import statistics
 from windrow.delta.table import files_at
-from windrow.errors import TableUnwritableError, require
+from windrow.errors import TableUnwritableError, ensure
 from windrow.ledger.encoding import group_rows, with_dictionary
 from windrow.model import tables
 
@@ -65,7 +65,7 @@ class FileWriter:
         """
         within = partition(state, folded)
         filled = [name for name in rows.column_names if rows[name].null_count < rows.num_rows and name not in within]
-        require(state not in tables.CONTROL or set(filled) <= self.control, "control rows have known columns")
+        ensure(state not in tables.CONTROL or set(filled) <= self.control, "control rows have known columns")
         selected, directory = rows.select(filled), "/".join(f"{name}={value}" for name, value in within.items())
         path = f"{directory}/part-{uuid4()}.snappy.parquet"
         store.create_dir(directory)
@@ -117,8 +117,8 @@ def pieces(state: str, parts: Sequence[pa.Table]) -> Iterator[pa.Table]:
 def _cut(rows: pa.Table, byte_count: int) -> Iterator[pa.Table]:
     """Cut rows into equal pieces of at most about `byte_count` bytes."""
     size = -(-rows.num_rows // max(1, -(-rows.nbytes // byte_count)))
-    for begin in range(0, rows.num_rows, size):
-        yield rows.slice(begin, size)
+    for start in range(0, rows.num_rows, size):
+        yield rows.slice(start, size)
 
 
 def store_options() -> dict[str, str]:

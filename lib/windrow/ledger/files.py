@@ -32,9 +32,19 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
-from windrow.columnar.arrow import counted, flag, in_columns, mask, no_rows, plain, text, where, whole
+from windrow.columnar.arrow import (
+    boolean_array,
+    boolean_scalar,
+    combine_chunks,
+    conform,
+    counted,
+    empty_table,
+    filter_rows,
+    string_scalar,
+    to_plain_types,
+)
 from windrow.columnar.compiled import Ints
-from windrow.delta.table import UNTRIMMED, Snapshot, reading, table_files
+from windrow.delta.table import UNTRIMMED, TableSnapshot, table_files, translate_read_errors
 from windrow.errors import ConcurrentCommitError, first_line
 from windrow.ledger.file_cache import FileCache
 from windrow.ledger.file_writer import FileWriter, WrittenFile, partition, pieces
@@ -75,7 +85,7 @@ class LedgerFiles(OpenRows):
     """
 
     def __init__(
-        self, snapshot: Snapshot, schema: pa.Schema, cache: FileCache, before: LedgerFiles | None = None
+        self, snapshot: TableSnapshot, schema: pa.Schema, cache: FileCache, before: LedgerFiles | None = None
     ) -> None:
         """Read the control rows that every microbatch needs; not again what is in the cache.
 
@@ -96,12 +106,12 @@ class LedgerFiles(OpenRows):
 
     def _control_rows(self, before: LedgerFiles | None) -> tuple[pa.Table, Growth]:
         """Return the control rows and the growth: those of `before` and what its commit added, if it added only."""
-        none = no_rows(tables.control_schema(self.schema))
+        none = empty_table(tables.control_schema(self.schema))
         known, rows, growth = frozenset[str](), none, Growth()
         if before is not None and before.control <= self.control and before.rows.schema == none.schema:
             known, rows, growth = before.control, before.rows, before.growth
         new = [self._header(file) for file in self.files if file.path in self.control - known]
-        versions = pa.concat_tables([none, *(in_columns(one, none.schema) for one in new)]).combine_chunks()
+        versions = pa.concat_tables([none, *(conform(one, none.schema) for one in new)]).combine_chunks()
         return followed(rows, versions).combine_chunks(), growth + Growth.of(versions)
 
     def wanted(self, wanted: BatchFilter | None) -> pa.Table:
@@ -112,8 +122,8 @@ class LedgerFiles(OpenRows):
         changing = np.flatnonzero(can_change)
         at = np.full(batches.num_rows, -1)
         at[changing] = np.arange(changing.size)
-        read = self._messages_of_batches(whole(batches["id"].take(pa.array(changing))))
-        batches = in_columns(batches, self.schema)
+        read = self._messages_of_batches(combine_chunks(batches["id"].take(pa.array(changing))))
+        batches = conform(batches, self.schema)
         batches = with_messages(batches, read.take(pa.array(at, mask=at < 0)))
         tables.require_filled(batches.take(pa.array(changing)), [MESSAGES])
         return batches
@@ -121,7 +131,7 @@ class LedgerFiles(OpenRows):
     def needed_messages(self, wanted: BatchFilter) -> int:
         """Count the messages of the open batches that can change."""
         batches, changing = self._headers(wanted).needed(wanted)
-        return int(pc.sum(where(batches, mask(changing))["message_count"]).as_py() or 0)
+        return int(pc.sum(filter_rows(batches, boolean_array(changing))["message_count"]).as_py() or 0)
 
     def _headers(self, wanted: BatchFilter) -> Headers:
         """Return the headers of the open batches that match, and perhaps of others.
@@ -146,18 +156,18 @@ class LedgerFiles(OpenRows):
         type_ = self.schema.field(MESSAGES).type
         if not len(ids):
             return pa.chunked_array([], type_)
-        file, row, begin = self._cache.open.parts_of(ids)
+        file, row, start = self._cache.open.parts_of(ids)
         paths = {number: path for path, number in self._cache.open.files.items()}
         lists = self._messages(paths, file, row, type_)
-        return lists if begin.size > file.size else pa.chunked_array([concatenated(lists, begin)])
+        return lists if start.size > file.size else pa.chunked_array([concatenated(lists, start)])
 
     def _messages(self, paths: Mapping[int, str], file: Ints, row: Ints, type_: pa.DataType) -> pa.ChunkedArray:
         """Return the messages of versions of open batches, each at a row of a file."""
         order = np.argsort(file, kind="stable")
-        numbers, begin = np.unique(file[order], return_index=True)
+        numbers, start = np.unique(file[order], return_index=True)
         parts = [
             self._messages_of(paths[number], row[rows]).cast(type_)
-            for number, rows in zip(numbers.tolist(), np.split(order, begin[1:]), strict=True)
+            for number, rows in zip(numbers.tolist(), np.split(order, start[1:]), strict=True)
         ]
         chunks = [chunk for part in parts for chunk in part.chunks]
         back = np.empty(order.size, np.int64)
@@ -179,10 +189,10 @@ class LedgerFiles(OpenRows):
             files = [file for file in files if file.size < SMALL_BYTES or file.extent.may_hold(ranges)]
         schema = pa.schema([pa.field("id", pa.string()), *columns])
         both = pa.schema([*schema, pa.field("revision", pa.int64()), pa.field(tables.DELETED, pa.bool_())])
-        parts = (in_columns(self._part(file), both) for file in files)
+        parts = (conform(self._part(file), both) for file in files)
         if wanted is not None:
             parts = (wanted.among(part) for part in parts)
-        return latest(pa.concat_tables([no_rows(both), *parts])).select(schema.names)
+        return latest(pa.concat_tables([empty_table(both), *parts])).select(schema.names)
 
     def ended(self, passed: Floors) -> Floors:
         """Return, by source, the last end of an open window that the source's clock has passed."""
@@ -272,7 +282,7 @@ class LedgerFiles(OpenRows):
             post_commithook_properties=UNTRIMMED,
         )
 
-    def left_at(self, snapshot: Snapshot) -> list[File] | None:
+    def left_at(self, snapshot: TableSnapshot) -> list[File] | None:
         """Return the live files that a commit left (listing them is slow), None if others have committed too."""
         follows = snapshot.table is self.snapshot.table and snapshot.version == self.snapshot.version + 1
         return self._left if follows else None
@@ -282,7 +292,7 @@ class LedgerFiles(OpenRows):
 
     def _rows(self, files: Iterable[File]) -> pa.Table:
         parts = [self._part(file) for file in files]
-        return pa.concat_tables([no_rows(self.schema), *parts]).combine_chunks()
+        return pa.concat_tables([empty_table(self.schema), *parts]).combine_chunks()
 
     def _part(self, file: File) -> pa.Table:
         """Return the rows of a file in the ledger's columns; columns that the file leaves out are NULL."""
@@ -305,7 +315,9 @@ class LedgerFiles(OpenRows):
         columns |= {BY: file.state, "folded": file.folded}
         rows = tables.rows(self._columns_of(file.state, content), columns, content.num_rows)
         if file.state == tables.OPEN and messages:
-            tables.require_filled(where(rows, pc.invert(pc.fill_null(rows[tables.DELETED], flag(False)))), [MESSAGES])
+            tables.require_filled(
+                filter_rows(rows, pc.invert(pc.fill_null(rows[tables.DELETED], boolean_scalar(False)))), [MESSAGES]
+            )
             rows = self._headers_of(file.path, rows)
         self._cache.headers.rows[file.path] = rows
 
@@ -329,11 +341,11 @@ class LedgerFiles(OpenRows):
         """Return the rows of a file, with those of the columns that it has."""
         with self._opened(path) as parquet:
             has = parquet.schema_arrow.names
-            return plain(parquet.read(columns=[name for name in columns if name in has]))
+            return to_plain_types(parquet.read(columns=[name for name in columns if name in has]))
 
     @contextmanager
     def _opened(self, path: str) -> Iterator[pq.ParquetFile]:
-        with reading(self._location, "ledger"):
+        with translate_read_errors(self._location, "ledger"):
             try:
                 with self._store.open_input_file(path) as opened:
                     yield pq.ParquetFile(opened, coerce_int96_timestamp_unit="us")
@@ -351,9 +363,9 @@ class LedgerFiles(OpenRows):
     def _cached(self, file: WrittenFile, content: pa.Table, rows: pa.Table) -> File:
         """Keep the rows of a written file in memory; `content` has the columns that are in it."""
         at = rows.schema.get_field_index("folded")
-        rows = rows.set_column(at, rows.schema.field(at), pa.repeat(flag(file.folded), rows.num_rows))
+        rows = rows.set_column(at, rows.schema.field(at), pa.repeat(boolean_scalar(file.folded), rows.num_rows))
         rows = self._headers_of(file.path, rows) if file.state == tables.OPEN else rows
-        self._cache.headers.rows[file.path] = rows = in_columns(rows, self._columns_of(file.state, content))
+        self._cache.headers.rows[file.path] = rows = conform(rows, self._columns_of(file.state, content))
         return File(file.path, file.state, file.folded, file.size, Extent.of_rows(rows))
 
 
@@ -371,7 +383,7 @@ def live_files(table: DeltaTable) -> Iterator[File]:
     """Yield the files of live rows."""
     added = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
     # guard: live-rows-only
-    live = added.filter(tables.are_live(added[STATE]))
+    live = added.filter(tables.is_live(added[STATE]))
     wanted = [name for name in ("path", STATE, FOLDED, "size_bytes", *STATISTICS) if name in live.column_names]
     for row in counted(live.select(wanted)).to_pylist():
         yield File(row["path"], row[STATE], row[FOLDED], row["size_bytes"], Extent.of(row))
@@ -379,11 +391,11 @@ def live_files(table: DeltaTable) -> Iterator[File]:
 
 def _cuts(files: Sequence[File]) -> list[str]:
     """Return ids that cut the rows of files into parts of about `FOLD_BYTES`; none if a file has unknown ids."""
-    cuts, size, begin = list[str](), 0, ""
+    cuts, size, start = list[str](), 0, ""
     for ids, file_size in sorted((file.extent.ids or ("", ""), file.size) for file in files):
-        begin = begin or ids[0]
-        if size > FOLD_BYTES and ids[0] > begin:
-            cuts.append(begin := ids[0])
+        start = start or ids[0]
+        if size > FOLD_BYTES and ids[0] > start:
+            cuts.append(start := ids[0])
             size = 0
         size += file_size
     return cuts if all(file.extent.ids for file in files) else []
@@ -393,8 +405,8 @@ def _within(rows: pa.Table, ids: Range) -> pa.Table:
     """Return the rows with an id in a range."""
     if ids == ("", LAST_ID):
         return rows
-    first, stop = map(text, ids)
-    return where(rows, pc.and_(pc.greater_equal(rows["id"], first), pc.less(rows["id"], stop)))
+    first, stop = map(string_scalar, ids)
+    return filter_rows(rows, pc.and_(pc.greater_equal(rows["id"], first), pc.less(rows["id"], stop)))
 
 
 def _now() -> int:

@@ -17,7 +17,7 @@ from deltalake.exceptions import CommitFailedError
 from windrow.delta.creation import add_columns, create_ledger
 from windrow.delta.locations import reference
 from windrow.delta.log import ledger_schema_of, require_ledger
-from windrow.delta.table import beyond_files, latest_snapshot, writing
+from windrow.delta.table import beyond_files, latest_snapshot, translate_write_errors
 from windrow.engine.embedded import EmbeddedEngine
 from windrow.engine.engine import Engine
 from windrow.errors import ConcurrentCommitError, IncompatibleTableError, InternalError, first_line
@@ -121,7 +121,7 @@ class FilesLedger(Ledger):
         if not isinstance(files, LedgerFiles):
             raise InternalError("the live rows were read by their files")
         # guard: embedded-commit-lock
-        with self.tables.lock(self.place, self.settings.durable), writing(self.place, "ledger"):
+        with self.tables.lock(self.place, self.settings.durable), translate_write_errors(self.place, "ledger"):
             try:
                 yield files
             except CommitFailedError as error:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import flag, from_numpy, in_columns, no_rows, to_numpy, where
+from windrow.columnar.arrow import boolean_scalar, conform, empty_table, filter_rows, from_numpy, to_numpy
 from windrow.columnar.compiled import Flags
 from windrow.ledger.versions import chains, followed, require_whole
 from windrow.model import tables
@@ -38,15 +38,15 @@ class Headers:
     """
 
     rows: pa.Table
-    versions: pa.Table = field(default_factory=partial(no_rows, VERSION))
+    versions: pa.Table = field(default_factory=partial(empty_table, VERSION))
     files: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def none(cls, schema: pa.Schema) -> Self:
         """Return the headers of no file of a ledger."""
-        own = [*tables.BATCH, *(name for name, _ in tables.ROW_FIELDS)]
+        own = [*tables.BATCH_COLUMNS, *(name for name, _ in tables.ROW_FIELDS)]
         columns = [one for one in schema if one.name in own and one.name != MESSAGES]
-        return cls(no_rows(pa.schema([*columns, VERSION.field("file")])))
+        return cls(empty_table(pa.schema([*columns, VERSION.field("file")])))
 
     def in_columns_of(self, schema: pa.Schema) -> Headers:
         """Return these headers if a ledger has their columns, else those of no file."""
@@ -67,7 +67,7 @@ class Headers:
             self.files[path] = number = max(self.files.values(), default=-1) + 1
             place = [from_numpy(np.full(rows.num_rows, number)), from_numpy(np.arange(rows.num_rows))]
             parts.append(pa.Table.from_arrays([*(rows[name] for name in VERSION.names[:3]), *place], schema=VERSION))
-            new.append(in_columns(rows.append_column("file", place[0]), self.rows.schema))
+            new.append(conform(rows.append_column("file", place[0]), self.rows.schema))
         self.versions = _of_few_chunks(pa.concat_tables([self.versions, *parts]))
         self.rows = _of_few_chunks(followed(self.rows, pa.concat_tables(new), keep_tombstones=True))
 
@@ -76,7 +76,7 @@ class Headers:
         if paths:
             gone = from_numpy(np.array([self.files.pop(path) for path in paths]))
             self.rows, self.versions = (
-                where(rows, pc.invert(pc.is_in(rows["file"], gone))) for rows in (self.rows, self.versions)
+                filter_rows(rows, pc.invert(pc.is_in(rows["file"], gone))) for rows in (self.rows, self.versions)
             )
 
     def needed(self, wanted: BatchFilter) -> tuple[pa.Table, Flags]:
@@ -85,12 +85,12 @@ class Headers:
 
     def select(self, *columns: str) -> pa.Table:
         """Return columns of the headers of all open batches."""
-        return where(self.rows.select(columns), self._open())
+        return filter_rows(self.rows.select(columns), self._open())
 
     def _open(self) -> pa.ChunkedArray:
         """Tell which rows are headers of batches that are open: the others are tombstones."""
         # guard: tombstone-hides-header
-        return pc.invert(pc.fill_null(self.rows[DELETED], flag(False)))
+        return pc.invert(pc.fill_null(self.rows[DELETED], boolean_scalar(False)))
 
     def parts_of(self, ids: pa.Array) -> tuple[Ints, Ints, Ints]:
         """Return the file and row of the versions that the batches of some ids consist of, and where each batch begins.
@@ -98,12 +98,12 @@ class Headers:
         The batches are in the order of ids, each with its versions in their order. Raises IncompatibleTableError for a
         batch of which no version is whole.
         """
-        versions = where(self.versions, pc.is_in(self.versions["id"], ids))
+        versions = filter_rows(self.versions, pc.is_in(self.versions["id"], ids))
         of = to_numpy(pc.index_in(versions["id"], ids))
         revision = to_numpy(versions["revision"])
-        part, begin = chains(of, revision, versions[WHOLE], grown_only=False)
-        require_whole(versions.take(from_numpy(part[begin[:-1]])))
-        return to_numpy(versions["file"])[part], to_numpy(versions["row"])[part], begin
+        part, start = chains(of, revision, versions[WHOLE], grown_only=False)
+        require_whole(versions.take(from_numpy(part[start[:-1]])))
+        return to_numpy(versions["file"])[part], to_numpy(versions["row"])[part], start
 
 
 def _of_few_chunks(rows: pa.Table) -> pa.Table:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from windrow.delta.log import Table
+from windrow.delta.log import TableInfo
 from windrow.delta.maintenance import TableMaintenance
 from windrow.delta.mending import mend_tables
 from windrow.engine.engine import Engine, SideFiles
@@ -48,7 +48,7 @@ class Ledger(Protocol):
         """Return the name of the engine, as the history records it."""
         return self.engine.name
 
-    def table(self) -> Table | None:
+    def table(self) -> TableInfo | None:
         """Return the ledger's identity, None if there is no ledger. Raises IncompatibleTableError for another table."""
         return self.tables.log(self.place).table()
 

@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import from_numpy, text, texts, where
+from windrow.columnar.arrow import filter_rows, from_numpy, string_array, string_scalar
 from windrow.ledger.versions import Fold, Growth
 from windrow.model import messages as message_columns
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.id_filter import IdFilter
 from windrow.model.messages import microseconds
-from windrow.model.open_batches import BatchFilter, OpenBatches
-from windrow.model.tables import FILLED, FILLED_HEADER, require_filled
+from windrow.model.open_batches import BatchFilter, OpenBatchTotals
+from windrow.model.tables import FILLED_HEADER, REQUIRED_COLUMNS, require_filled
 
 
 class Due(NamedTuple):
@@ -58,7 +58,7 @@ def due_among(rows: pa.Table, until: int) -> Due:
     """Return which rows of a state are due at a time (microseconds), and when the next one is."""
     due = rows["due"].cast(pa.int64())
     later = pc.greater(due, until)
-    return Due(where(rows, pc.invert(later)), pc.min(due.filter(later)).as_py())
+    return Due(filter_rows(rows, pc.invert(later)), pc.min(due.filter(later)).as_py())
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Held(OpenRows):
     def of_state(self, state: str, columns: pa.Schema, wanted: IdFilter | None = None) -> pa.Table:
         """Return the rows of a state, all or those that match."""
         state_rows = self.partial if state == tables.PARTIAL and self.partial is not None else self.rows
-        rows = state_rows.filter(pc.equal(state_rows["state"], text(state))).select(["id", *columns.names])
+        rows = state_rows.filter(pc.equal(state_rows["state"], string_scalar(state))).select(["id", *columns.names])
         return rows if wanted is None else wanted.among(rows)
 
     def ended(self, passed: Floors) -> Floors:
@@ -111,7 +111,7 @@ class Live:
     @property
     def revision(self) -> int:
         """Return the number of the commit that wrote the table version."""
-        progress = self.rows.filter(pc.equal(self.rows["id"], text(tables.PROGRESS)))
+        progress = self.rows.filter(pc.equal(self.rows["id"], string_scalar(tables.PROGRESS)))
         return int(pc.max(progress["revision"]).as_py() or 0)
 
     def due_fold(self, after_commits: int, after_rows: int, takes_all: bool) -> Fold | None:
@@ -119,13 +119,15 @@ class Live:
         return self.growth.fold(after_commits, after_rows, self.totals.total[1], takes_all)
 
     @cached_property
-    def totals(self) -> OpenBatches:
+    def totals(self) -> OpenBatchTotals:
         """Return the totals of the open batches by source; none in the ledger of a topology."""
-        if tables.is_of_topology(self.schema.names):
-            return OpenBatches.none()
+        if tables.is_topology_ledger(self.schema.names):
+            return OpenBatchTotals.none()
         state, id_ = self.rows["state"], self.rows["id"]
-        is_source = pc.and_(pc.equal(state, text("progress")), pc.not_equal(id_, text(tables.PROGRESS)))
-        return OpenBatches.of(where(self.rows, is_source))
+        is_source = pc.and_(
+            pc.equal(state, string_scalar("progress")), pc.not_equal(id_, string_scalar(tables.PROGRESS))
+        )
+        return OpenBatchTotals.of(filter_rows(self.rows, is_source))
 
     def wanted(self, wanted: BatchFilter | None) -> pa.Table:
         """Read the open batches that match, with messages those that can change; all with messages for None.
@@ -133,7 +135,7 @@ class Live:
         Raises IncompatibleTableError for damaged ones.
         """
         rows = self.open.wanted(wanted)
-        require_filled(rows, FILLED if wanted is None else FILLED_HEADER)
+        require_filled(rows, REQUIRED_COLUMNS if wanted is None else FILLED_HEADER)
         return rows
 
     def partial(self, depot: str | None, sources: pa.Array | None = None) -> pa.Table:
@@ -141,14 +143,14 @@ class Live:
         columns = tables.partial_schema(self.schema)
         wanted = None if sources is None else IdFilter.of_raw_sources(sources, depot)
         rows = self.open.of_state(tables.PARTIAL, columns, wanted)
-        return rows.append_column("state", pa.repeat(text(tables.PARTIAL), rows.num_rows))
+        return rows.append_column("state", pa.repeat(string_scalar(tables.PARTIAL), rows.num_rows))
 
     @classmethod
     def of_rows(cls, rows: pa.Table, table_version: int) -> Live:
         """Return live rows that are all in memory."""
-        control = pc.is_in(rows["state"], texts(tables.PRIMED))
+        control = pc.is_in(rows["state"], string_array(tables.PRIMED))
         own = rows.filter(control).select(tables.control_schema(rows.schema).names)
-        is_partial = pc.equal(rows["state"], text(tables.PARTIAL))
+        is_partial = pc.equal(rows["state"], string_scalar(tables.PARTIAL))
         contents = Held(rows.filter(pc.invert(pc.or_(control, is_partial))), rows.filter(is_partial))
         return cls(rows.schema, own, contents, table_version)
 

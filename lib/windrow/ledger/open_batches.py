@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from windrow.columnar.arrow import in_columns, mask, plain, where, whole
+from windrow.columnar.arrow import boolean_array, combine_chunks, conform, filter_rows, to_plain_types
 from windrow.delta.table import unreadable
 from windrow.engine.spark.engine import SparkEngine
 from windrow.errors import InternalError
@@ -27,7 +27,7 @@ from windrow.model import clock, tables
 from windrow.model.floors import Floors
 from windrow.model.id_filter import MANY, IdFilter
 from windrow.model.messages import microseconds, times
-from windrow.model.open_batches import MESSAGES, SCHEMA, BatchFilter, OpenBatches, with_messages
+from windrow.model.open_batches import MESSAGES, SCHEMA, BatchFilter, OpenBatchTotals, with_messages
 from windrow.model.tables import DELETED, WHOLE
 from windrow.rows.frame import frame_of
 from windrow.rows.session_settings import FEW_ROWS
@@ -53,7 +53,7 @@ class SparkOpen(OpenRows):
     schema: pa.Schema
     rows: pa.Table | None = None
     whole: dict[str, pa.Table] = field(default_factory=dict)
-    _counted: tuple[BatchFilter, OpenBatches] | None = None
+    _counted: tuple[BatchFilter, OpenBatchTotals] | None = None
 
     @property
     def session(self) -> SparkSession:
@@ -71,21 +71,21 @@ class SparkOpen(OpenRows):
         if wanted is None:
             return self.rows
         batches, changing = wanted.needed(self.rows)
-        unread = pc.and_(mask(changing), pc.is_null(batches[MESSAGES]))
-        ids = whole(where(batches, unread)["id"])
+        unread = pc.and_(boolean_array(changing), pc.is_null(batches[MESSAGES]))
+        ids = combine_chunks(filter_rows(batches, unread)["id"])
         return self._with_messages(batches, ids) if len(ids) else batches
 
     def read_headers(self) -> None:
         """Bring all open batches without their messages to the driver, unless it has them."""
         if self.rows is None:
-            self.rows = latest(self._here(self._versions(*(name for name in tables.BATCH if name != MESSAGES))))
+            self.rows = latest(self._here(self._versions(*(name for name in tables.BATCH_COLUMNS if name != MESSAGES))))
 
     def needed_messages(self, wanted: BatchFilter) -> int:
         """Count the messages of the open batches that can change, or of all that match where headers are not here."""
         if self.rows is None:
             return self.counted(wanted).total[1]
         batches, changing = wanted.needed(self.rows)
-        return int(pc.sum(where(batches, mask(changing))["message_count"]).as_py() or 0)
+        return int(pc.sum(filter_rows(batches, boolean_array(changing))["message_count"]).as_py() or 0)
 
     @property
     def _complete(self) -> bool:
@@ -96,7 +96,7 @@ class SparkOpen(OpenRows):
         """Return batches with the messages of some of them, which are read."""
         versions = self._versions("id", MESSAGES)
         read = latest_whole(brought(matching(versions, IdFilter(ids)), self.reference))
-        at = pc.index_in(batches["id"], whole(read["id"]))
+        at = pc.index_in(batches["id"], combine_chunks(read["id"]))
         type_ = batches.schema.field(MESSAGES).type
         return with_messages(batches, pc.coalesce(batches[MESSAGES], read[MESSAGES].take(at).cast(type_)))
 
@@ -154,13 +154,13 @@ class SparkOpen(OpenRows):
         left = batches.where("passed IS NULL OR window_end > passed")
         return self._floors(left.groupBy("source").agg(F.max("last_event_time")))
 
-    def counted(self, wanted: BatchFilter, streams: DataFrame | None = None) -> OpenBatches:
+    def counted(self, wanted: BatchFilter, streams: DataFrame | None = None) -> OpenBatchTotals:
         """Count the open batches that match, by source."""
         if self._counted is None or self._counted[0] is not wanted:
             frame = self.frame(wanted, streams, ("source", "window_end", "message_count", "bytes"))
             sums = [F.count("*"), F.sum("message_count"), F.sum("bytes"), F.min("window_end")]
-            counts = plain(frame.groupBy("source").agg(*sums).toArrow()).rename_columns(SCHEMA.names)
-            self._counted = wanted, OpenBatches.of(counts.cast(SCHEMA))
+            counts = to_plain_types(frame.groupBy("source").agg(*sums).toArrow()).rename_columns(SCHEMA.names)
+            self._counted = wanted, OpenBatchTotals.of(counts.cast(SCHEMA))
         return self._counted[1]
 
     def frame(
@@ -172,7 +172,7 @@ class SparkOpen(OpenRows):
         does not know them. Windows only shrink, and tombstones have stream and window, so with an earlier version the
         latest one matches too; and with it all that a batch consists of, which has the same window.
         """
-        batches = self._versions(*tables.BATCH) if columns is None else self._live(*{*columns, "source", "key"})
+        batches = self._versions(*tables.BATCH_COLUMNS) if columns is None else self._live(*{*columns, "source", "key"})
         if wanted is None:
             return batches
         columns, result = batches.columns, wanted.streams
@@ -209,7 +209,7 @@ class SparkOpen(OpenRows):
 
     def _here(self, frame: DataFrame) -> pa.Table:
         """Bring rows to the driver, in all columns of the ledger."""
-        return in_columns(brought(frame, self.reference), self.schema).combine_chunks()
+        return conform(brought(frame, self.reference), self.schema).combine_chunks()
 
 
 def _of_state(versions: pa.Table, columns: pa.Schema) -> pa.Table:
@@ -220,7 +220,7 @@ def _of_state(versions: pa.Table, columns: pa.Schema) -> pa.Table:
 def brought(frame: DataFrame, ledger: str) -> pa.Table:
     """Bring rows of a ledger to the driver. Raises TableUnreadableError."""
     try:
-        return plain(frame.toArrow())
+        return to_plain_types(frame.toArrow())
     except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
         raise unreadable(ledger, "ledger", error) from error
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import text, texts, where
+from windrow.columnar.arrow import filter_rows, string_array, string_scalar
 from windrow.ledger.file_writer import WrittenFile
 from windrow.model import tables
 from windrow.model.floors import Cuts
-from windrow.model.open_batches import MESSAGES, SCHEMA, OpenBatches
+from windrow.model.open_batches import MESSAGES, SCHEMA, OpenBatchTotals
 from windrow.model.tables import CHANGED, DELETED
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ Rows: TypeAlias = Union[pa.Table, "DataFrame"]
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class MicrobatchCounts:
     """Counts of the rows to write, by kind.
 
     `rows` are all that a commit writes, with the tombstones of open batches that close. Of these, `versions` are not
@@ -44,34 +44,34 @@ class Counts:
     open_messages: int = 0
 
     @classmethod
-    def of(cls, rows: pa.Table) -> Counts:
+    def of(cls, rows: pa.Table) -> MicrobatchCounts:
         """Count rows that a `Step` returned; a batch counts as opened if its row is new."""
         groups = rows.group_by(["state", "known", DELETED, "reason"]).aggregate([([], "count_all")])
         if MESSAGES not in rows.column_names:
             return cls.combine(groups)
-        is_open = pc.equal(rows["state"], text(tables.OPEN))
-        sizes = pc.list_value_length(where(rows, is_open)[MESSAGES])
+        is_open = pc.equal(rows["state"], string_scalar(tables.OPEN))
+        sizes = pc.list_value_length(filter_rows(rows, is_open)[MESSAGES])
         return cls.combine(groups, pc.sum(sizes).as_py() or 0)
 
     @classmethod
-    def with_states(cls, rows: pa.Table, states: Iterable[pa.Table]) -> Counts:
+    def with_states(cls, rows: pa.Table, states: Iterable[pa.Table]) -> MicrobatchCounts:
         """Count the rows of a topology, and those of its states."""
         columns = ["state", "known", DELETED]
         parts = [rows.select([*columns, "reason"]), *(one.select(columns) for one in states)]
         return cls.of(pa.concat_tables(parts, promote_options="default"))
 
     @classmethod
-    def combine(cls, groups: pa.Table, open_messages: int = 0) -> Counts:
+    def combine(cls, groups: pa.Table, open_messages: int = 0) -> MicrobatchCounts:
         """Count from a table of `state, known, deleted, reason, count_all`."""
         state, known, count = groups["state"], groups["known"], groups["count_all"]
-        live, gone = tables.are_live(state), pc.fill_null(groups[DELETED], False)
+        live, gone = tables.is_live(state), pc.fill_null(groups[DELETED], False)
 
         def total(mask: pa.ChunkedArray) -> int:
             return int(pc.sum(pc.if_else(mask, count, 0)).as_py() or 0)
 
-        batches, closed = pc.is_in(state, texts(["open", "closed"])), pc.equal(state, text("closed"))
+        batches, closed = pc.is_in(state, string_array(["open", "closed"])), pc.equal(state, string_scalar("closed"))
         ended = total(pc.and_(closed, known))
-        rejected = pc.equal(state, text("rejected"))
+        rejected = pc.equal(state, string_scalar("rejected"))
         refused = groups.filter(rejected).sort_by("reason")
         return cls(
             rows=int(pc.sum(count).as_py() or 0) + ended,
@@ -97,7 +97,7 @@ GROUPS = pa.schema(
 
 def grouped(rows: pa.Table) -> pa.Table:
     """Count rows of a result that have `changed`, in the columns of `GROUPS`."""
-    is_open = pc.equal(rows["state"], text(tables.OPEN))
+    is_open = pc.equal(rows["state"], string_scalar(tables.OPEN))
     new = pc.if_else(pc.and_(is_open, rows[CHANGED]), pc.list_value_length(rows[MESSAGES]), None)
     source = pc.if_else(is_open, rows["source"], None)
     counted = rows.select([*BY[:-1], "message_count", "bytes", "window_end"])
@@ -106,14 +106,14 @@ def grouped(rows: pa.Table) -> pa.Table:
     return counted.group_by(list(BY)).aggregate(sums).rename_columns(GROUPS.names).cast(GROUPS)
 
 
-def totals(groups: pa.Table) -> tuple[Counts, OpenBatches]:
+def totals(groups: pa.Table) -> tuple[MicrobatchCounts, OpenBatchTotals]:
     """Return the counts of the rows to write, and the totals of the batches that are open afterwards."""
-    left = groups.filter(pc.equal(groups["state"], text(tables.OPEN)))
+    left = groups.filter(pc.equal(groups["state"], string_scalar(tables.OPEN)))
     sums = [(name, "min" if name == "next_window_end" else "sum") for name in SCHEMA.names[1:]]
     opened = left.group_by("source").aggregate(sums).rename_columns(SCHEMA.names).cast(SCHEMA)
     written = pc.sum(groups["messages_written"]).as_py() or 0
     changed = groups.filter(groups[CHANGED]).rename_columns({SCHEMA.names[1]: "count_all"})
-    return Counts.combine(changed, written), OpenBatches.of(opened)
+    return MicrobatchCounts.combine(changed, written), OpenBatchTotals.of(opened)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +129,8 @@ class MicrobatchResult:
     """
 
     rows: Rows
-    counts: Counts
-    open: OpenBatches = field(default_factory=OpenBatches.none)
+    counts: MicrobatchCounts
+    open: OpenBatchTotals = field(default_factory=OpenBatchTotals.none)
     cuts: Cuts = field(default_factory=Cuts.none)
     processed_on: str = "driver"
     history: Mapping[str, object] = field(default_factory=dict)
@@ -142,4 +142,4 @@ class MicrobatchResult:
     def nothing(cls, schema: pa.Schema) -> MicrobatchResult:
         """Return a result without rows, in the columns of a ledger."""
         rows = schema.append(pa.field("known", pa.bool_())).empty_table()
-        return cls(rows, Counts.of(rows))
+        return cls(rows, MicrobatchCounts.of(rows))

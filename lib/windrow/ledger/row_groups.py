@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import to_plain_types
 from windrow.ledger.kept import Kept
 from windrow.model.floors import Ints
 from windrow.model.open_batches import MESSAGES
@@ -34,13 +34,13 @@ class RowGroups:
         ends = self._ends.get(path)
         if ends is None or self._missing(path, ends, rows):
             ends = self._read(path, rows, opened)
-        chunks, at, begin = list[pa.Array](), np.empty(rows.size, np.int64), 0
+        chunks, at, start = list[pa.Array](), np.empty(rows.size, np.int64), 0
         of = np.searchsorted(ends, rows, side="right")
         for group in _groups(ends, rows):
             messages = self.kept.use((path, group))
             chunks += messages.chunks
-            at[of == group] = begin + rows[of == group] - (ends[group] - len(messages))
-            begin += len(messages)
+            at[of == group] = start + rows[of == group] - (ends[group] - len(messages))
+            start += len(messages)
         return pa.chunked_array(chunks).take(pa.array(at))
 
     def trim(self, live: Collection[str], most: int) -> None:
@@ -57,11 +57,11 @@ class RowGroups:
             sizes = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
             self._ends[path] = ends = np.cumsum(sizes)
             missing = self._missing(path, ends, rows)
-            read = plain(parquet.read_row_groups(missing, columns=[MESSAGES]))[MESSAGES]
-        begin = 0
+            read = to_plain_types(parquet.read_row_groups(missing, columns=[MESSAGES]))[MESSAGES]
+        start = 0
         for group in missing:
-            self.kept.rows[path, group] = read.slice(begin, sizes[group])
-            begin += sizes[group]
+            self.kept.rows[path, group] = read.slice(start, sizes[group])
+            start += sizes[group]
         return ends
 
 

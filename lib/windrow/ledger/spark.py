@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from windrow.columnar.arrow import plain, text, texts
+from windrow.columnar.arrow import string_array, string_scalar, to_plain_types
 from windrow.delta.locations import is_catalog_name, parts, quoted, reference
 from windrow.delta.log import ledger_schema_of, require_ledger
-from windrow.delta.table import missing
+from windrow.delta.table import missing_error
 from windrow.engine.spark.engine import SparkEngine
 from windrow.engine.spark.errors import translated
 from windrow.errors import IncompatibleTableError, first_line
@@ -62,7 +62,7 @@ class SparkLedger(Ledger):
         if not is_catalog_name(self.place):
             return []
         self._require_free()
-        raw = tables.is_over_raw(self._session.table(reference(self.place)).columns)
+        raw = tables.reads_raw_depot(self._session.table(reference(self.place)).columns)
         views = self._views_of(self._views or partial(tables.views, raw=raw))
         for name, select in views.items():
             known = self._described(name)
@@ -130,7 +130,7 @@ class SparkLedger(Ledger):
         """
         committed = self.engine.log(self.place).latest()
         if committed is None:
-            raise missing(self.settings.ledger, "ledger")
+            raise missing_error(self.settings.ledger, "ledger")
         version = committed[0]
         # guard: remembered-version-only
         if self._known is not None and self._known[0] == committed:
@@ -186,23 +186,23 @@ class SparkLedger(Ledger):
             f"SELECT * FROM {reference(self.place)} "
             f"WHERE state = 'microbatch' AND kind = 'data' AND depot_version > {depot_version:d} ORDER BY microbatch"
         )
-        return plain(rows.select([name for name, _ in tables.HISTORY]).toArrow())
+        return to_plain_types(rows.select([name for name, _ in tables.HISTORY]).toArrow())
 
 
 def _after(live: Live, rows: Rows, control: pa.Table, max_cached_bytes: int) -> Live | None:
     """Return the live rows after a commit, None if the driver does not know them."""
     here, opened, names = isinstance(rows, pa.Table), live.open, control.schema.names
-    on_executors = not here and (tables.is_of_topology(names) or tables.is_over_raw(names))
+    on_executors = not here and (tables.is_topology_ledger(names) or tables.reads_raw_depot(names))
     if not isinstance(opened, SparkOpen) or on_executors:  # with control rows that the driver does not know
         return None
     new, revision = written(control, live.revision + 1), live.revision + 1
     if here:
         new = pa.concat_tables([new, written(rows.select([*names, "known"]), revision)])
-    live_now = new.filter(tables.are_live(new["state"]))
-    is_control = pc.is_in(live_now["state"], texts(tables.PRIMED))
+    live_now = new.filter(tables.is_live(new["state"]))
+    is_control = pc.is_in(live_now["state"], string_array(tables.PRIMED))
     known = None
     if here and opened.rows is not None:
-        now_open = live_now.filter(pc.equal(live_now["state"], text(tables.OPEN)))
+        now_open = live_now.filter(pc.equal(live_now["state"], string_scalar(tables.OPEN)))
         known = _kept(followed(opened.rows, now_open).combine_chunks(), revision, max_cached_bytes)
     version = live.table_version + 1
     next_open = SparkOpen(opened.engine, opened.reference, version, opened.schema, known)

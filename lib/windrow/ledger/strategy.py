@@ -9,7 +9,7 @@ open ones that it needs are at most `max_driver_messages`; otherwise the executo
 
 from __future__ import annotations
 
-from windrow.model.open_batches import OpenBatches
+from windrow.model.open_batches import OpenBatchTotals
 
 LITTLE_BYTES = 16_000_000  # in memory
 BATCH_BYTES, MESSAGE_BYTES = 400, 150  # approximate overhead in memory on top of `open_bytes`
@@ -19,14 +19,14 @@ GOOD_PART = 4  # of the open batches, one in four
 OPEN_MESSAGES = 4
 
 
-def reads_all(opened: OpenBatches, messages: int, max_cached_bytes: int) -> bool:
+def reads_all(opened: OpenBatchTotals, messages: int, max_cached_bytes: int) -> bool:
     """Tell whether a microbatch with this many messages reads all open batches."""
     batches, open_messages, size = opened.total
     little = size + batches * BATCH_BYTES + open_messages * MESSAGE_BYTES <= LITTLE_BYTES
     return little or (not keeps_headers(opened, max_cached_bytes) and messages * GOOD_PART >= batches)
 
 
-def keeps_headers(opened: OpenBatches, max_cached_bytes: int) -> bool:
+def keeps_headers(opened: OpenBatchTotals, max_cached_bytes: int) -> bool:
     """Tell whether the driver keeps the headers of all open batches."""
     return opened.total[0] * BATCH_BYTES <= max_cached_bytes
 

@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import to_plain_types
 from windrow.delta.locations import is_catalog_name, local_path
 from windrow.engine.spark.errors import translated
 from windrow.errors import EngineUnavailableError
@@ -48,7 +48,7 @@ def written_by_tasks(rows: DataFrame, writer: RowWriter, function: Function = un
     """
     writing = in_one(partial(_write, function, writer))
     try:
-        written = plain(rows.mapInArrow(writing, from_arrow_schema(RESULT)).toArrow())
+        written = to_plain_types(rows.mapInArrow(writing, from_arrow_schema(RESULT)).toArrow())
     except PySparkException as error:
         raise translated(error) from error
     files = [WrittenFile(**file) for task in written["files"].to_pylist() for file in task]

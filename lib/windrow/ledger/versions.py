@@ -24,9 +24,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import flag, from_numpy, mask, places, text, to_numpy, where, whole
+from windrow.columnar.arrow import (
+    boolean_array,
+    boolean_scalar,
+    combine_chunks,
+    filter_rows,
+    from_numpy,
+    places,
+    string_scalar,
+    to_numpy,
+)
 from windrow.errors import IncompatibleTableError
-from windrow.ledger.result import Counts
+from windrow.ledger.result import MicrobatchCounts
 from windrow.model import tables
 from windrow.model.floors import Ints
 from windrow.model.open_batches import MESSAGES, with_messages
@@ -57,7 +66,7 @@ def tombstones(rows: pa.Table) -> pa.Table:
     if "messages" not in rows.column_names:
         return rows.slice(0, 0)
     # guard: closed-is-not-open
-    closed = where(rows, pc.and_(pc.equal(rows["state"], text("closed")), rows["known"]))
+    closed = filter_rows(rows, pc.and_(pc.equal(rows["state"], string_scalar("closed")), rows["known"]))
     columns: dict[str, object] = {name: closed[name] for name in TOMBSTONE}
     columns |= {"state": tables.OPEN, DELETED: True, "known": True}
     return tables.rows(rows.schema, columns, closed.num_rows)
@@ -67,7 +76,7 @@ def _stamped(rows: pa.Table, revision: int) -> pa.Table:
     """Return rows with the revision that writes them."""
     values = {
         "revision": from_numpy(np.full(rows.num_rows, revision)),
-        "folded": pa.repeat(flag(False), rows.num_rows),
+        "folded": pa.repeat(boolean_scalar(False), rows.num_rows),
     }
     for name, column in values.items():
         at = rows.schema.get_field_index(name)
@@ -84,13 +93,13 @@ def latest(rows: pa.Table, keep_tombstones: bool = False, keep_doubles: bool = F
     """
     tables.require_filled(rows, ["revision"])
     if rows.num_rows > 1:
-        ids = whole(rows["id"]).dictionary_encode()
+        ids = combine_chunks(rows["id"]).dictionary_encode()
         of, revision, versions = to_numpy(ids.indices), to_numpy(rows["revision"]), rows
         newest = np.full(len(ids.dictionary), np.iinfo(np.int64).min)
         if len(newest) < rows.num_rows:
             np.maximum.at(newest, of, revision)
             # guard: latest-version-counts
-            rows = where(rows, mask(revision == newest[of]))
+            rows = filter_rows(rows, boolean_array(revision == newest[of]))
         # guard: live-ids-unique
         if rows.num_rows > len(newest) and not keep_doubles:
             raise IncompatibleTableError("duplicate id among the open batches and clocks of the ledger", tables.DAMAGED)
@@ -99,7 +108,7 @@ def latest(rows: pa.Table, keep_tombstones: bool = False, keep_doubles: bool = F
     if keep_tombstones:
         return rows
     # guard: tombstone-hides
-    return where(rows, pc.invert(pc.fill_null(rows[DELETED], flag(False))))
+    return filter_rows(rows, pc.invert(pc.fill_null(rows[DELETED], boolean_scalar(False))))
 
 
 def _grown(rows: pa.Table, versions: pa.Table, of: Ints, revision: Ints) -> pa.Table:
@@ -108,15 +117,15 @@ def _grown(rows: pa.Table, versions: pa.Table, of: Ints, revision: Ints) -> pa.T
     `of` numbers the ids of the versions. A batch is whole then if one of its versions is, and has no messages if one
     comes without.
     """
-    part, begin = chains(of, revision, versions[WHOLE])
+    part, start = chains(of, revision, versions[WHOLE])
     if not part.size:
         return rows
-    joined = in_order(concatenated(versions[MESSAGES].take(from_numpy(part)), begin))
-    is_whole = np.logical_or.reduceat((to_numpy(versions[WHOLE], null=0) == 1)[part], begin[:-1])
-    at = places(whole(rows["id"]), whole(versions["id"].take(from_numpy(part[begin[1:] - 1]))))
-    grew, known = mask(at >= 0), from_numpy(np.maximum(at, 0))
+    joined = in_order(concatenated(versions[MESSAGES].take(from_numpy(part)), start))
+    is_whole = np.logical_or.reduceat((to_numpy(versions[WHOLE], null=0) == 1)[part], start[:-1])
+    at = places(combine_chunks(rows["id"]), combine_chunks(versions["id"].take(from_numpy(part[start[1:] - 1]))))
+    grew, known = boolean_array(at >= 0), from_numpy(np.maximum(at, 0))
     rows = with_messages(rows, pc.if_else(grew, joined.take(known), rows[MESSAGES]))
-    wholes = pc.if_else(grew, mask(is_whole).take(known), rows[WHOLE])
+    wholes = pc.if_else(grew, boolean_array(is_whole).take(known), rows[WHOLE])
     return rows.set_column(rows.schema.get_field_index(WHOLE), rows.schema.field(WHOLE), wholes)
 
 
@@ -153,21 +162,21 @@ def latest_whole(rows: pa.Table) -> pa.Table:
 def require_whole(rows: pa.Table) -> None:
     """Raise IncompatibleTableError for open batches of which no version is whole: only damage takes the first one."""
     # guard: first-version-is-there
-    if pc.any(pc.equal(rows[WHOLE], flag(False))).as_py():
+    if pc.any(pc.equal(rows[WHOLE], boolean_scalar(False))).as_py():
         raise IncompatibleTableError(
             "an open batch of the ledger has no version with all of its messages", tables.DAMAGED
         )
 
 
-def concatenated(lists: pa.ChunkedArray, begin: Ints) -> pa.Array:
+def concatenated(lists: pa.ChunkedArray, start: Ints) -> pa.Array:
     """Return a list for each run of lists, from its begin to the next: all elements, or NULL if a list is NULL."""
-    each = whole(lists)
-    unread = np.logical_or.reduceat(to_numpy(each.is_null()) == 1, begin[:-1])
+    each = combine_chunks(lists)
+    unread = np.logical_or.reduceat(to_numpy(each.is_null()) == 1, start[:-1])
     # A NULL list has no elements: Arrow counts them in one place, and leaves them out in another.
-    each = pc.if_else(mask(np.repeat(unread, np.diff(begin))), pa.scalar(None, each.type), each)
+    each = pc.if_else(boolean_array(np.repeat(unread, np.diff(start))), pa.scalar(None, each.type), each)
     size = to_numpy(pc.list_value_length(each), null=0)
-    ends = np.append(0, np.cumsum(size))[begin].astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(ends), each.flatten(), mask=mask(unread)).cast(lists.type)
+    ends = np.append(0, np.cumsum(size))[start].astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(ends), each.flatten(), mask=boolean_array(unread)).cast(lists.type)
 
 
 def in_order(batches: pa.Array) -> pa.Array:
@@ -185,9 +194,11 @@ def followed(rows: pa.Table, versions: pa.Table, keep_tombstones: bool = False) 
     It costs less than `latest` of both, where there are many rows and few other versions.
     """
     known = np.zeros(rows.num_rows + 1, np.bool_)
-    known[places(whole(versions["id"]), whole(rows["id"]))] = True  # the last one is for ids that are new
-    both = pa.concat_tables([where(rows, mask(known[:-1])), versions])
-    return pa.concat_tables([where(rows, mask(~known[:-1])), latest(both, keep_tombstones)])
+    known[places(combine_chunks(versions["id"]), combine_chunks(rows["id"]))] = (
+        True  # the last one is for ids that are new
+    )
+    both = pa.concat_tables([filter_rows(rows, boolean_array(known[:-1])), versions])
+    return pa.concat_tables([filter_rows(rows, boolean_array(~known[:-1])), latest(both, keep_tombstones)])
 
 
 def latest_frame(versions: DataFrame) -> DataFrame:
@@ -245,8 +256,8 @@ class Growth:
     @classmethod
     def of(cls, control: pa.Table) -> Growth:
         """Return the growth that all versions of the progress row record."""
-        own = where(control, pc.equal(control["id"], text(tables.PROGRESS)))
-        new = where(own, pc.invert(own["folded"]))
+        own = filter_rows(control, pc.equal(control["id"], string_scalar(tables.PROGRESS)))
+        new = filter_rows(own, pc.invert(own["folded"]))
         versions, obsolete, messages = (pc.sum(own[name]).as_py() or 0 for name in RECORDED)
         rows, of_these = (to_numpy(new[name], null=0) for name in ("versions_written", "messages_written"))
         each = rows + of_these // MESSAGES_OF_A_ROW
@@ -258,9 +269,9 @@ class Growth:
         return replace(both, largest=max(self.largest, new.largest))
 
     @classmethod
-    def by(cls, counts: Counts, control: pa.Table, live: pa.Table) -> Growth:
+    def by(cls, counts: MicrobatchCounts, control: pa.Table, live: pa.Table) -> Growth:
         """Return what a commit adds: a result with these counts, and control rows in place of some of the live ones."""
-        replaced = int((places(whole(control["id"]), whole(live["id"])) >= 0).sum())
+        replaced = int((places(combine_chunks(control["id"]), combine_chunks(live["id"])) >= 0).sum())
         return cls(counts.versions + control.num_rows, counts.obsolete + replaced, counts.open_messages)
 
     def fold(self, after_commits: int, after_rows: int, open_messages: int, takes_all: bool = False) -> Fold | None:
@@ -298,7 +309,7 @@ def fold_note(fold: Fold) -> str:
 
 def recorded(rows: pa.Table, growth: Growth) -> pa.Table:
     """Return control rows, of which the progress row records the growth."""
-    is_progress = pc.equal(rows["id"], text(tables.PROGRESS))
+    is_progress = pc.equal(rows["id"], string_scalar(tables.PROGRESS))
     for name, value in zip(RECORDED, (growth.versions, growth.obsolete, growth.messages), strict=True):
         column = pc.if_else(is_progress, pa.scalar(value, pa.int64()), pa.scalar(None, pa.int64()))
         rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), column)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import TIME, texts
+from windrow.columnar.arrow import TIME, string_array
 from windrow.model.messages import EARLIEST, INVALID_VALUE, LATEST, REQUIRED, TIMES, microseconds
 
 # Refused messages: the row in their table, why, and by how much they missed a limit.
@@ -23,19 +23,19 @@ REFUSED = pa.schema(
 )  # fmt: skip
 
 
-def refused_before_rules(messages: pa.Table, latest: int) -> pa.Table:
+def reject_inadmissible(messages: pa.Table, latest: int) -> pa.Table:
     """Return the messages that are rejected before any rule, as `REFUSED`; they have no processing time.
 
     A message is `invalid`, or `clock_ahead` if its stamp is later than `latest` (wall clock + `max_clock_skew`).
     """
-    fault = faults(messages).combine_chunks()
+    fault = find_invalid(messages).combine_chunks()
     stamp = microseconds(messages["received_at"])
     bad = fault.is_valid().to_numpy(zero_copy_only=False)
     row = np.flatnonzero(bad | (stamp > latest))
     ahead = ~bad[row]
     columns = [
         pa.array(row),
-        texts(["invalid", "clock_ahead"]).take(pa.array(ahead.astype(np.int8))),
+        string_array(["invalid", "clock_ahead"]).take(pa.array(ahead.astype(np.int8))),
         fault.take(pa.array(row)).cast(pa.string()),
         pa.array(np.where(ahead, stamp[row] - latest, 0)),
         pa.nulls(row.size, TIME),
@@ -43,7 +43,7 @@ def refused_before_rules(messages: pa.Table, latest: int) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=REFUSED)
 
 
-def faults(messages: pa.Table) -> pa.ChunkedArray:
+def find_invalid(messages: pa.Table) -> pa.ChunkedArray:
     """Return what makes each message invalid (a value that cannot be cast, or its first bad column), or NULL."""
     if _all_good(messages):
         return pa.chunked_array([pa.nulls(messages.num_rows)])

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import texts
+from windrow.columnar.arrow import string_array
 
 BATCH = (
     "id", "state", "source", "key", "part", "window_start", "window_end", "timeout_at", "open_reason", "closed_at",
@@ -36,8 +36,8 @@ REJECTED = (
 
 BYTES = pa.large_binary()
 NAN = np.uint64(0x7FF8_0000_0000_0000).view(np.float64)
-NULL, COLON, COMMA, NOTHING = texts(["~", ":", ",", ""]).cast(BYTES)
-BEGINS = texts([f"{length}:" for length in range(1_000)]).cast(BYTES)  # of netstrings: most values are as short
+NULL, COLON, COMMA, NOTHING = string_array(["~", ":", ",", ""]).cast(BYTES)
+BEGINS = string_array([f"{length}:" for length in range(1_000)]).cast(BYTES)  # of netstrings: most values are as short
 
 
 def batches(rows: pa.RecordBatch, inside: pa.Array | None = None) -> pa.Array:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from windrow.columnar.arrow import TIME, plain_type
+from windrow.columnar.arrow import TIME, to_plain_type
 
 REFUSED = "format_"  # prefix of the reasons for rejected bytes that are not messages
 REASONS = (
@@ -42,7 +42,7 @@ class Chunk:
 
 def is_raw(schema: pa.Schema) -> bool:
     """Tell whether a table has the columns of a raw depot; it may have others."""
-    types = {field.name: plain_type(field.type) for field in schema}
+    types = {field.name: to_plain_type(field.type) for field in schema}
     return {field.name: field.type for field in RAW}.items() <= types.items()
 
 

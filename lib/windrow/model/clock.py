@@ -36,7 +36,7 @@ class Clock(Protocol):
         """Wait; return True if a stop was requested before the time was over."""
 
 
-def rise(source: Numbers, version: Ints, stamp: Ints, floor: Ints) -> Ints:
+def raise_floors(source: Numbers, version: Ints, stamp: Ints, floor: Ints) -> Ints:
     """Return each row's floor, and raise `floor` (by source, in place) to the clock after the last row.
 
     The rows are in the order of their depot versions; rows of one version do not see each other. `source` numbers
@@ -63,6 +63,6 @@ def _rise(source, version, stamp, floor, before):  # type: ignore[no-untyped-def
         floor[s] = reached[s]
 
 
-def idle(clock: Ints, seen_at: Ints, now: int) -> Ints:
+def idle_clocks(clock: Ints, seen_at: Ints, now: int) -> Ints:
     """Return the idle clocks of sources: their clocks plus the wall time since their last messages were committed."""
     return clock + np.maximum(0, now - seen_at)

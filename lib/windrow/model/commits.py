@@ -16,7 +16,7 @@ FILES_REMOVED = ("numRemovedFiles", "num_removed_files", "numRemovedFile")
 FILES_RESTORED = ("numRestoredFiles", "numRestoredFile")
 ROWS_REMOVED = ("numDeletedRows", "numUpdatedRows", "numTargetRowsDeleted", "numTargetRowsUpdated")
 CHANGES = ("DELETE", "UPDATE", "MERGE", "RESTORE", "TRUNCATE")
-SAID = ("timestamp", "operation", "operationMetrics", "engineInfo", "txnId")
+COMMIT_FIELDS = ("timestamp", "operation", "operationMetrics", "engineInfo", "txnId")
 APPENDS = ("WRITE", "STREAMING UPDATE", "CREATE TABLE AS SELECT", "COPY INTO")
 WITHOUT_ROWS = ("OPTIMIZE", "CREATE TABLE", "SET TBLPROPERTIES", "VACUUM START", "VACUUM END", "ADD CONSTRAINT")
 
@@ -38,25 +38,25 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class ListedVersions:
-    """Versions of a table from `begin` on: its id, and the fingerprints of their commits and of the one before.
+    """Versions of a table from `start` on: its id, and the fingerprints of their commits and of the one before.
 
     Those in `restored` are a RESTORE.
     """
 
     depot_id: str
-    begin: int
+    start: int
     fingerprints: Mapping[int, str]
     restored: frozenset[int] = frozenset()
 
     @classmethod
-    def of(cls, depot_id: str, begin: int, commits: Iterable[Commit]) -> ListedVersions:
+    def of(cls, depot_id: str, start: int, commits: Iterable[Commit]) -> ListedVersions:
         """Return the versions of these commits of the log."""
         listed = list(commits)
         restored = frozenset(commit.version for commit in listed if commit.restores)
-        return cls(depot_id, begin, {commit.version: commit.fingerprint for commit in listed}, restored)
+        return cls(depot_id, start, {commit.version: commit.fingerprint for commit in listed}, restored)
 
 
-def is_other(id_: str | None, known: str | None) -> bool:
+def differs(id_: str | None, known: str | None) -> bool:
     """Tell whether two fingerprints are of different commits; False if they cannot be compared."""
     if id_ is None or known is None:
         return False
@@ -122,7 +122,7 @@ def changes_rows(commit: Mapping[str, Any]) -> bool:
     return any(int(metrics.get(name) or 0) for name in (*FILES_REMOVED, *FILES_RESTORED, *ROWS_REMOVED))
 
 
-def fingerprint(commit: Mapping[str, Any], notes: Sequence[str] = SAID, by: str = "log") -> str:
+def fingerprint(commit: Mapping[str, Any], notes: Sequence[str] = COMMIT_FIELDS, by: str = "log") -> str:
     """Return the fingerprint of a commit: its reader (`by`), and a digest of the fields that it read (`notes`)."""
     content = {name: commit.get(name) for name in notes}
     return f"{by}:{hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]}"

@@ -33,7 +33,7 @@ def microseconds(duration: str | int | timedelta, name: str = "duration") -> int
     return value
 
 
-def text(microseconds: int) -> str:
+def format_duration(microseconds: int) -> str:
     """Return a duration as text, in the largest units that keep it exact."""
     rest, parts = microseconds, []
     for unit, size in sorted(UNITS.items(), key=lambda item: -item[1]):
@@ -43,26 +43,27 @@ def text(microseconds: int) -> str:
     return "".join(parts) or "0s"
 
 
-def in_words(rules: Mapping[str, Any]) -> dict[str, Any]:
+def to_toml(rules: Mapping[str, Any]) -> dict[str, Any]:
     """Return rules as one writes them in `windrow.toml`: durations in microseconds become text."""
     return {
-        name: text(value) if name in OF_RULES and isinstance(value, int) else value for name, value in rules.items()
+        name: format_duration(value) if name in OF_RULES and isinstance(value, int) else value
+        for name, value in rules.items()
     }
 
 
-def span(microseconds: int) -> str:
+def approximate_text(microseconds: int) -> str:
     """Return a length of time for reading: `7.2 s`, from two minutes on `2 min 30 s` or `2 h 13 min 20 s`."""
     if abs(microseconds) < LONG:
         return f"{microseconds / SECOND:.6f}".rstrip("0").rstrip(".") + " s"
     sign = "-" if microseconds < 0 else ""
-    parts = _PART.findall(text(abs(microseconds) // SECOND * SECOND))
+    parts = _PART.findall(format_duration(abs(microseconds) // SECOND * SECOND))
     return sign + " ".join(f"{count} {'min' if unit == 'm' else unit}" for count, unit in parts)
 
 
-def enough(microseconds: int) -> str:
+def ceil_text(microseconds: int) -> str:
     """Return the duration as text, rounded up to whole seconds, below one second to whole milliseconds."""
     unit = SECOND if microseconds > SECOND else MILLISECOND
-    return text(-(-microseconds // unit) * unit)
+    return format_duration(-(-microseconds // unit) * unit)
 
 
 def _parse(duration: str, name: str) -> int:

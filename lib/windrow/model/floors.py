@@ -9,11 +9,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import from_numpy, places, texts, to_numpy, where, whole
+from windrow.columnar.arrow import combine_chunks, filter_rows, from_numpy, places, string_array, to_numpy
 from windrow.columnar.order import fits_a_table
-from windrow.errors import require
+from windrow.errors import ensure
 from windrow.model import clock
-from windrow.model.admission import refused_before_rules
+from windrow.model.admission import reject_inadmissible
 from windrow.model.messages import microseconds
 from windrow.model.summary import SUMMARY
 
@@ -30,7 +30,7 @@ class Floors:
     @classmethod
     def empty(cls) -> Floors:
         """Return the floors of no source."""
-        return cls(texts([]), np.array([], np.int64))
+        return cls(string_array([]), np.array([], np.int64))
 
     def of(self, sources: pa.Array) -> Ints:
         """Return the floors of the given sources."""
@@ -93,7 +93,7 @@ def processing_times(messages: pa.Table, before: Floors) -> tuple[Ints, Floors]:
 def times_of(messages: pa.Table, floors: FloorsByVersion, latest: int) -> Ints:
     """Return the processing times of messages, UNKNOWN of those that are invalid or stamped after `latest`."""
     fit = np.ones(messages.num_rows, np.bool_)
-    fit[refused_before_rules(messages, latest)["row"].to_numpy()] = False
+    fit[reject_inadmissible(messages, latest)["row"].to_numpy()] = False
     times = np.full(messages.num_rows, clock.UNKNOWN)
     times[fit] = floors.processing_times(messages.filter(pa.array(fit)))
     return times
@@ -111,13 +111,13 @@ class FloorsByVersion:
     @classmethod
     def plan(cls, summary: pa.Table, before: Floors) -> FloorsByVersion:
         """Compute the floors from a summary of the messages (`summary.summarise`), ordered by version."""
-        moving = where(summary, pc.is_valid(summary["stamp"]))
+        moving = filter_rows(summary, pc.is_valid(summary["stamp"]))
         version = moving["version"].to_numpy()
-        sources = whole(moving["source"])
+        sources = combine_chunks(moving["source"])
         encoded = sources.dictionary_encode()
         source = encoded.indices.to_numpy()
         floor = before.of(encoded.dictionary)
-        at = clock.rise(source, version, microseconds(moving["stamp"]), floor)
+        at = clock.raise_floors(source, version, microseconds(moving["stamp"]), floor)
         return cls(version, sources, at, before.raised(encoded.dictionary, floor))
 
     @classmethod
@@ -135,7 +135,7 @@ class FloorsByVersion:
         versions = np.unique(self.version)
         sources = self.source.unique()
         known = self._code(versions, sources, self.version, self.source)
-        asked = self._code(versions, sources, messages["version"].to_numpy(), whole(messages["source"]))
+        asked = self._code(versions, sources, messages["version"].to_numpy(), combine_chunks(messages["source"]))
         places = versions.size * len(sources)
         if fits_a_table(places, asked.size):
             by_code = np.full(places, clock.UNKNOWN, np.int64)
@@ -150,5 +150,5 @@ class FloorsByVersion:
     def _code(versions: Ints, sources: pa.Array, version: Ints, source: pa.Array) -> Ints:
         coded = source.dictionary_encode()  # it may have a dictionary with unused sources
         at = to_numpy(pc.index_in(coded.dictionary, sources), null=-1)[coded.indices.to_numpy()]
-        require(not (at < 0).any(), "a message is of a source that was summarised")
+        ensure(not (at < 0).any(), "a message is of a source that was summarised")
         return np.searchsorted(versions, version) * len(sources) + at

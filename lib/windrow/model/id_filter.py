@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import where
+from windrow.columnar.arrow import filter_rows
 from windrow.model import tables
 
 Range = tuple[str, str]
@@ -46,7 +46,7 @@ class IdFilter:
 
     def among(self, rows: pa.Table) -> pa.Table:
         """Return which of some rows it selects."""
-        return where(rows, self._selects(rows["id"]))
+        return filter_rows(rows, self._selects(rows["id"]))
 
     def union(self, other: IdFilter) -> IdFilter:
         """Return a filter of what this or another one selects, which have equally many components."""

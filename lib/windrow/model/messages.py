@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar import arrow
-from windrow.columnar.arrow import TIME, at_once, encoded, to_numpy
+from windrow.columnar.arrow import TIME, concat_dictionaries, run_parallel, to_numpy
 from windrow.errors import MessagesError
-from windrow.model.payload import holds, text_or_bytes
+from windrow.model.payload import accepts_type, text_or_bytes
 from windrow.model.payload import name as name_of
 
 EARLIEST = -9_214_560_000_000_000  # 1678-01-01
@@ -28,8 +28,8 @@ COLUMNS = {
     "payload": None,  # see `model.payload`
 }
 TIMES = ("event_time", "received_at")
-COMPARED = ("source", "key", "type")
-REQUIRED = (*COMPARED, *TIMES)
+DICTIONARY_COLUMNS = ("source", "key", "type")
+REQUIRED = (*DICTIONARY_COLUMNS, *TIMES)
 INVALID_VALUE = (
     "_windrow_invalid_value"  # beside these columns: which value made a message invalid, where a mapping found it
 )
@@ -55,8 +55,8 @@ def conform(table: pa.Table, payload: pa.DataType | None = None) -> pa.Table:
 def with_dictionaries(messages: pa.Table) -> pa.Table:
     """Return messages with dictionaries for the columns that are compared often: source, key and type."""
     alike = messages["source"].equals(messages["key"])  # if each device has its own clock
-    names = [name for name in COMPARED if name != "source" or not alike]
-    made = at_once([partial(encoded, messages[name]) for name in names], messages.num_rows)
+    names = [name for name in DICTIONARY_COLUMNS if name != "source" or not alike]
+    made = run_parallel([partial(concat_dictionaries, messages[name]) for name in names], messages.num_rows)
     columns = dict(zip(names, made, strict=True))
     for name, column in ({"source": columns["key"]} | columns).items():
         messages = messages.set_column(messages.column_names.index(name), name, column)
@@ -66,7 +66,7 @@ def with_dictionaries(messages: pa.Table) -> pa.Table:
 def with_room(messages: pa.Table) -> pa.Table:
     """Return messages whose payloads are one array; many payload bytes need 64-bit offsets."""
     payload = messages["payload"]
-    large = arrow.large_type(payload.type)
+    large = arrow.to_large_type(payload.type)
     if payload.nbytes < arrow.MAX_BYTES or large == payload.type:
         return messages
     one = pa.chunked_array([payload.cast(large).combine_chunks()])
@@ -92,7 +92,7 @@ def _column(table: pa.Table, name: str, type_: pa.DataType | None) -> pa.Chunked
         return pa.chunked_array([pa.repeat(default, table.num_rows)])
     result = table[name].type
     # guard: payload-kind
-    if name == "payload" and type_ is not None and type_ != text_or_bytes(type_) and not holds(type_, result):
+    if name == "payload" and type_ is not None and type_ != text_or_bytes(type_) and not accepts_type(type_, result):
         raise MessagesError(f"column 'payload' is {result}, the payloads are {name_of(type_)}", "Convert it first.")
     try:
         return converted(table[name], type_)

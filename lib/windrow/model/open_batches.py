@@ -17,9 +17,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import TIME, encoded, from_numpy, mask, places, to_numpy, where, whole
+from windrow.columnar.arrow import (
+    TIME,
+    boolean_array,
+    combine_chunks,
+    concat_dictionaries,
+    filter_rows,
+    from_numpy,
+    places,
+    to_numpy,
+)
 from windrow.columnar.compiled import Flags
-from windrow.errors import require
+from windrow.errors import ensure
 from windrow.model.clock import UNKNOWN
 from windrow.model.floors import Floors, Ints
 from windrow.model.messages import microseconds, times
@@ -65,7 +74,11 @@ class BatchFilter:
     @cached_property
     def _names(self) -> dict[str, pa.Array] | None:
         streams = self.streams
-        return None if streams is None else {name: encoded(streams[name]).dictionary for name in ("source", "key")}
+        return (
+            None
+            if streams is None
+            else {name: concat_dictionaries(streams[name]).dictionary for name in ("source", "key")}
+        )
 
     def needed(self, batches: pa.Table, counting: pa.Array | None = None) -> tuple[pa.Table, Flags]:
         """Return the batches that the decision needs, and which of them can change: their messages are needed too.
@@ -74,23 +87,23 @@ class BatchFilter:
         open (None: all). There may be very many, so rows are copied only when few are left.
         """
         near = self._near(batches) if counting is None else pc.and_(self._near(batches), counting)
-        windows = where(batches.select(["source", "key", "window_start", "window_end"]), near)
+        windows = filter_rows(batches.select(["source", "key", "window_start", "window_end"]), near)
         around, beside = self._around(windows)
         changing = self._ended(windows) | around
         needed = changing | beside
         chosen = to_numpy(near) == 1
         chosen[chosen] = needed
-        return where(batches, mask(chosen)), changing[needed]
+        return filter_rows(batches, boolean_array(chosen)), changing[needed]
 
     def _near(self, batches: pa.Table) -> pa.Array:
         """Tell which batches have ended, or have the source of a message and the key of a message; all if unknown."""
         if self._names is None:
-            return mask(np.ones(batches.num_rows))
+            return boolean_array(np.ones(batches.num_rows))
         source, key = (pc.is_in(batches[name], known) for name, known in self._names.items())
-        return pc.or_(pc.and_(source, key), mask(self._ended(batches)))
+        return pc.or_(pc.and_(source, key), boolean_array(self._ended(batches)))
 
     def _ended(self, batches: pa.Table) -> Flags:
-        ended: Flags = microseconds(batches["window_end"]) <= self.passed.of(whole(batches["source"]))
+        ended: Flags = microseconds(batches["window_end"]) <= self.passed.of(combine_chunks(batches["source"]))
         return ended
 
     def _around(self, batches: pa.Table) -> tuple[Flags, Flags]:
@@ -120,7 +133,7 @@ class BatchFilter:
 
 
 def _streams(batches: pa.Table, arrived: pa.Table) -> tuple[Ints, Ints]:
-    source, key = (encoded(batches[name], arrived[name]) for name in ("source", "key"))
+    source, key = (concat_dictionaries(batches[name], arrived[name]) for name in ("source", "key"))
     stream = to_numpy(source.indices, null=-1) * (len(key.dictionary) + 1) + to_numpy(key.indices, null=-1)
     return stream[: batches.num_rows], stream[batches.num_rows :]
 
@@ -137,7 +150,7 @@ def no_messages() -> pa.Table:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenBatches:
+class OpenBatchTotals:
     """Totals of the open batches by source: `counts` has a row for each of `COUNTS`, and a column for each source.
 
     `next_window_end` (microseconds) is UNKNOWN for a source without open batches.
@@ -148,15 +161,15 @@ class OpenBatches:
     next_window_end: Ints
 
     @classmethod
-    def none(cls) -> OpenBatches:
+    def none(cls) -> OpenBatchTotals:
         """Return the totals of no source."""
         return cls.of(SCHEMA.empty_table())
 
     @classmethod
-    def of(cls, rows: pa.Table) -> OpenBatches:
+    def of(cls, rows: pa.Table) -> OpenBatchTotals:
         """Return the totals in rows of `SCHEMA`; NULL counts as 0."""
         counts = np.stack([to_numpy(rows[name], null=0) for name in COUNTS])
-        return cls(whole(rows["source"]), counts, to_numpy(rows["next_window_end"], null=UNKNOWN))
+        return cls(combine_chunks(rows["source"]), counts, to_numpy(rows["next_window_end"], null=UNKNOWN))
 
     @property
     def total(self) -> tuple[int, int, int]:
@@ -170,18 +183,18 @@ class OpenBatches:
         rows = np.flatnonzero((end != UNKNOWN) & (end <= passed.floor))
         return Floors(passed.source.take(from_numpy(rows)), passed.floor[rows])
 
-    def on(self, sources: pa.Array) -> OpenBatches:
+    def on(self, sources: pa.Array) -> OpenBatchTotals:
         """Return the totals of the given sources, in their order."""
         if sources.equals(self.source):
             return self
         at = places(sources, self.source)
         known = at >= 0
         end = np.append(self.next_window_end, UNKNOWN)[at]
-        return OpenBatches(
+        return OpenBatchTotals(
             sources, np.where(known, np.pad(self.counts, ((0, 0), (0, 1)))[:, at], 0), np.where(known, end, UNKNOWN)
         )
 
-    def after(self, read: OpenBatches, left: OpenBatches, passed: Floors) -> OpenBatches:
+    def after(self, read: OpenBatchTotals, left: OpenBatchTotals, passed: Floors) -> OpenBatchTotals:
         """Return the totals that change with a microbatch, which `read` some open batches and `left` some open.
 
         The batches that it did not read end after `passed`. Nothing else changes.
@@ -190,7 +203,7 @@ class OpenBatches:
         before, new = self.on(sources), left.on(sources)
         unread = before.counts - read.on(sources).counts
         # guard: totals-bound-unread
-        require(not (unread[0] < 0).any(), "a microbatch reads no more open batches than there are")
+        ensure(not (unread[0] < 0).any(), "a microbatch reads no more open batches than there are")
         counts = unread + new.counts
         bound = np.maximum(before.next_window_end, np.minimum(passed.of(sources), FAR - 1) + 1)
         end = np.where(new.counts[0] > 0, new.next_window_end, FAR)
@@ -198,14 +211,14 @@ class OpenBatches:
         end = np.minimum(end, np.where(unread[0] > 0, bound, FAR))
         end[counts[0] == 0] = UNKNOWN
         changed = np.flatnonzero((counts != before.counts).any(axis=0) | (end != before.next_window_end))
-        return OpenBatches(sources.take(from_numpy(changed)), counts[:, changed], end[changed])
+        return OpenBatchTotals(sources.take(from_numpy(changed)), counts[:, changed], end[changed])
 
-    def updated(self, changed: OpenBatches, sources: pa.Array) -> OpenBatches:
+    def updated(self, changed: OpenBatchTotals, sources: pa.Array) -> OpenBatchTotals:
         """Return the totals of the given sources, with the changed ones replaced."""
         before, new = self.on(sources), changed.on(sources)
         is_new = places(sources, changed.source) >= 0
         end = np.where(is_new, new.next_window_end, before.next_window_end)
-        return OpenBatches(sources, np.where(is_new, new.counts, before.counts), end)
+        return OpenBatchTotals(sources, np.where(is_new, new.counts, before.counts), end)
 
     def columns(self) -> dict[str, object]:
         """Return the totals as columns of the ledger."""

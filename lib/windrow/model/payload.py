@@ -12,7 +12,7 @@ import re
 
 import pyarrow as pa
 
-from windrow.columnar.arrow import plain_type
+from windrow.columnar.arrow import to_plain_type
 from windrow.errors import SettingsError
 from windrow.model import canonical
 
@@ -53,25 +53,25 @@ def name(type_: pa.DataType) -> str:
 
 def of_column(schema: pa.Schema) -> pa.DataType:
     """Return the type of the payloads in a table: that of its column if payloads can have it, else text."""
-    type_ = plain_type(schema.field("payload").type) if "payload" in schema.names else pa.string()
+    type_ = to_plain_type(schema.field("payload").type) if "payload" in schema.names else pa.string()
     fields = list(type_) if pa.types.is_struct(type_) else []
     if fields and all(field.type in NAMES and FIELD.fullmatch(f"{field.name} x") for field in fields):
         return type_
     return type_ if type_ in NAMES else pa.string()
 
 
-def holds(type_: pa.DataType, values: pa.DataType) -> bool:
+def accepts_type(type_: pa.DataType, values: pa.DataType) -> bool:
     """Tell whether a column has payloads of a type, or of one that becomes it without loss: smaller numbers, NULL.
 
     The fields of a struct go by their names; one that the column lacks is NULL.
     """
-    is_, values = pa.types, plain_type(values)
+    is_, values = pa.types, to_plain_type(values)
     if is_.is_null(values) or values == type_:
         return True
     if is_.is_struct(type_):
         known = type_.names
         return is_.is_struct(values) and all(
-            field.name in known and holds(type_.field(field.name).type, field.type) for field in values
+            field.name in known and accepts_type(type_.field(field.name).type, field.type) for field in values
         )
     if is_.is_floating(type_):
         return is_.is_integer(values) or is_.is_floating(values)

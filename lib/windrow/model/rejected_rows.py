@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar import order
-from windrow.columnar.arrow import taken, to_numpy, whole
+from windrow.columnar.arrow import combine_chunks, take_rows, to_numpy
 from windrow.columnar.compiled import Ints, Numbers
 from windrow.model import clock, tables
 from windrow.model.messages import COLUMNS, INVALID_VALUE
@@ -22,7 +22,7 @@ def rejected(messages: pa.Table, version: Ints, refused: list[pa.Table], microba
     """
     rows = pa.concat_tables(refused).sort_by("row")
     row = to_numpy(rows["row"])
-    content = taken(messages.select(list(COLUMNS)), row)
+    content = take_rows(messages.select(list(COLUMNS)), row)
     stamp, processing_time = (times.cast(pa.int64()) for times in (content["received_at"], rows["processing_time"]))
     values: dict[str, object] = {name: content[name] for name in content.column_names}
     values |= {name: rows[name] for name in ("reason", "detail", "missed_by_us", "processing_time")}
@@ -37,7 +37,7 @@ def rejected(messages: pa.Table, version: Ints, refused: list[pa.Table], microba
 
 def _ids(content: pa.Table, version: Ints, ordinal: Ints) -> pa.Array:
     """Identify each rejection by version, stream and its place among the stream's messages of that version."""
-    source, key = whole(content["source"]), whole(content["key"])
+    source, key = combine_chunks(content["source"]), combine_chunks(content["key"])
     return tables.identifier("rejected", pa.array(version), source, key, pa.array(ordinal))
 
 
@@ -55,16 +55,16 @@ def _ordinals(messages: pa.Table, version: Ints, row: Ints) -> Ints:
     asked[row] = True
     group, count = _groups(among, version[rows])
     stamp = pc.fill_null(among["received_at"].cast(pa.int64()), clock.UNKNOWN).to_numpy()
-    at, begin = order.group(group, count)
-    order.sort_groups(at, begin, stamp, stamp)
-    slots = order.tied(at, begin, stamp, stamp)
+    at, start = order.group(group, count)
+    order.sort_groups(at, start, stamp, stamp)
+    slots = order.tied(at, start, stamp, stamp)
     if slots.size:
         run, _ = order.ties(at[slots], (group, stamp))
         wanted = np.isin(run, run[asked[rows[at[slots]]]])
         slots, run = slots[wanted], run[wanted]
-        at[slots] = at[slots[_in_full(taken(among, at[slots]), run)]]
+        at[slots] = at[slots[_in_full(take_rows(among, at[slots]), run)]]
     ordinal = np.empty(version.size, np.int64)
-    ordinal[rows[at]] = np.arange(at.size) - begin[group[at]]
+    ordinal[rows[at]] = np.arange(at.size) - start[group[at]]
     return ordinal[row]
 
 
@@ -73,7 +73,7 @@ def _in_full(messages: pa.Table, run: Ints) -> Ints:
     keys = ["received_at", "sequence", "event_time", "type"]
     keys += [INVALID_VALUE] if INVALID_VALUE in messages.column_names else []
     ordered = messages.select(keys).append_column("run", pa.array(run))
-    ordered = ordered.append_column("payload", comparable(whole(messages["payload"])))
+    ordered = ordered.append_column("payload", comparable(combine_chunks(messages["payload"])))
     keys.append("payload")
     for name in keys:
         ordered = ordered.append_column(f"has {name}", ordered[name].is_valid())  # NULL comes first
@@ -91,6 +91,6 @@ def _groups(messages: pa.Table, version: Ints) -> tuple[Numbers, int]:
 
 def _codes(values: pa.ChunkedArray) -> tuple[Numbers, int]:
     """Number values, and return how many numbers there may be; NULL has a separate number."""
-    coded = whole(values).dictionary_encode()
+    coded = combine_chunks(values).dictionary_encode()
     null = len(coded.dictionary)
     return pc.fill_null(coded.indices, null).to_numpy(), null + 1

@@ -15,7 +15,7 @@ ROLES: tuple[Role, ...] = ("ledger", "depot")
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommittedMicrobatch:
     """A committed microbatch; phases in milliseconds.
 
     `depot_version` is how far the depot was read (None in a topology, where `depots` says it by name). `reasons` counts
@@ -56,22 +56,22 @@ class Committed:
 
 RECORDED = {
     name: "messages_read" if name == "messages" else name
-    for name in Committed.__dataclass_fields__
+    for name in CommittedMicrobatch.__dataclass_fields__
     if name not in ("reasons", "open_batches", "lag_ms", "commit_ms", "depots")
 }
 
 
-def committed_in(history: pa.Table) -> list[Committed]:
+def read_committed(history: pa.Table) -> list[CommittedMicrobatch]:
     """Return the microbatches of history rows (`tables.HISTORY`), in their order."""
     unknown: dict[str, Any] = {"reasons": None, "open_batches": None}
     return [
-        Committed(**unknown | {name: row.get(column) for name, column in RECORDED.items()})
+        CommittedMicrobatch(**unknown | {name: row.get(column) for name, column in RECORDED.items()})
         for row in history.to_pylist()
     ]
 
 
 @dataclass(frozen=True, slots=True)
-class Maintained:
+class MaintenanceResult:
     """What maintenance did to one table, or would do in a dry run; None if unknown.
 
     `retention` is the retention of the table now, None if it was left alone or only tidied; `retention_changed` tells

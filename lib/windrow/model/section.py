@@ -24,16 +24,16 @@ def _or_never(value: Any) -> int | None:
 
 
 def _text(value: int | None) -> str:
-    return "never" if value is None else durations.text(value)
+    return "never" if value is None else durations.format_duration(value)
 
 
 Duration = Annotated[int, BeforeValidator(_duration), PlainSerializer(_text)]
-OrNever = Annotated[int | None, BeforeValidator(_or_never), PlainSerializer(_text)]
+OptionalDuration = Annotated[int | None, BeforeValidator(_or_never), PlainSerializer(_text)]
 Count = Annotated[int, Field(ge=1)]
 ByteSize = Annotated[int, Field(ge=0, le=2**62)]
 
 
-class Part(BaseModel):
+class SettingsSection(BaseModel):
     """A table of `windrow.toml`; an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", validate_default=True, frozen=True)

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import TIME
-from windrow.model.admission import refused_before_rules
+from windrow.model.admission import reject_inadmissible
 
 SUMMARY = pa.schema(
     [
@@ -21,7 +21,7 @@ def summarise(messages: pa.Table, latest: int) -> pa.Table:
 
     `combine` merges the summaries of parts, so parts can be summarised anywhere.
     """
-    refused_rows = refused_before_rules(messages, latest)["row"].to_numpy()
+    refused_rows = reject_inadmissible(messages, latest)["row"].to_numpy()
     moves = np.ones(messages.num_rows, np.bool_)
     moves[refused_rows] = False
     stamp = pc.if_else(pa.array(moves), messages["received_at"].combine_chunks(), None)

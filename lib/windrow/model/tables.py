@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import TIME, flag, text, texts
+from windrow.columnar.arrow import TIME, boolean_scalar, string_array, string_scalar
 from windrow.errors import IncompatibleTableError
 from windrow.model import messages as message_columns
 from windrow.model.commits import FEED
@@ -93,9 +93,9 @@ def rejected_fields(payload: pa.DataType) -> list[tuple[str, pa.DataType]]:
 
 
 FILLED_HEADER = ("source", "key", "part", "window_start", "window_end", "message_count")  # of a batch
-FILLED = (*FILLED_HEADER, "messages")
-BATCH = [name for name, _ in batch_fields(pa.string())]
-OF_BATCH = ("id", "source", "key", "part", "window_start", "window_end")  # the columns that name a batch
+REQUIRED_COLUMNS = (*FILLED_HEADER, "messages")
+BATCH_COLUMNS = [name for name, _ in batch_fields(pa.string())]
+BATCH_KEY = ("id", "source", "key", "part", "window_start", "window_end")  # the columns that name a batch
 REJECTED = [name for name, _ in rejected_fields(pa.string())]
 VERSIONS = pa.list_(pa.struct([("version", pa.int64()), ("messages", pa.int64())]))
 CLOCKS = pa.list_(
@@ -197,7 +197,7 @@ def partial_schema(ledger: pa.Schema) -> pa.Schema:
     return pa.schema([field for field in ledger if field.name in names])
 
 
-def is_of_topology(columns: Iterable[str]) -> bool:
+def is_topology_ledger(columns: Iterable[str]) -> bool:
     """Tell whether a ledger with these columns belongs to a topology."""
     return "event" in columns
 
@@ -235,7 +235,7 @@ IN_ORDER = f"""array_sort({JOINED}, (a, b) -> CASE
   WHEN a.type < b.type THEN -1 WHEN a.type > b.type THEN 1 ELSE 0 END)"""
 
 
-def open_batches(ledger: str, columns: Sequence[str] = BATCH) -> str:
+def open_batches(ledger: str, columns: Sequence[str] = BATCH_COLUMNS) -> str:
     """Return the query of Spark's SQL for columns of the open batches of a table reference.
 
     A query over it that does not name `messages` reads none.
@@ -265,12 +265,12 @@ def spark_rows_that_count(ledger: str, columns: Sequence[str]) -> str:
     )
 
 
-def are_live(states: pa.Array | pa.ChunkedArray) -> Any:
+def is_live(states: pa.Array | pa.ChunkedArray) -> Any:
     """Return which of the states are live."""
-    return pc.invert(pc.is_in(states, texts(FINAL)))
+    return pc.invert(pc.is_in(states, string_array(FINAL)))
 
 
-def is_over_raw(names: Iterable[str]) -> bool:
+def reads_raw_depot(names: Iterable[str]) -> bool:
     """Tell from its columns whether a ledger reads a raw depot."""
     return "bytes_read" in names
 
@@ -280,7 +280,7 @@ def reached(columns: Iterable[str], ledger: str, started: str, before: int) -> s
 
     `started` is `started_at` in microseconds, as an SQL expression of the caller; `before` is the time.
     """
-    asked = REACHED_OF_TOPOLOGY if is_of_topology(columns) else REACHED
+    asked = REACHED_OF_TOPOLOGY if is_topology_ledger(columns) else REACHED
     live = live_rows(ledger, f"state = '{PROGRESS}'")
     return asked.format(ledger=ledger, live=live, started=started, before=before)
 
@@ -318,13 +318,13 @@ def views(ledger: str, *, raw: bool = False) -> dict[str, str]:
     Those over the ledger of a raw depot say of rejections which bytes they are, and of microbatches how many.
     """
     beside = {name: [f"`{one}`" for one in of] if raw else [] for name, of in _RAW_VIEWS.items()}
-    batch, rejected = ", ".join(BATCH), ", ".join([*REJECTED, *beside["rejected_messages"]])
+    batch, rejected = ", ".join(BATCH_COLUMNS), ", ".join([*REJECTED, *beside["rejected_messages"]])
     history = ", ".join(
         "messages_read AS messages" if name == "messages_read" else name
         for name in [*(name for name, _ in HISTORY), *beside["microbatches"]]
     )
     exploded = (
-        f"SELECT {', '.join(OF_BATCH)}, message.* "
+        f"SELECT {', '.join(BATCH_KEY)}, message.* "
         f"FROM {ledger} LATERAL VIEW explode(messages) AS message WHERE state = 'closed'"
     )
     return {
@@ -344,7 +344,9 @@ def _filled(value: object, type_: pa.DataType, count: int) -> Any:
         return value
     if value is None:
         return pa.nulls(count, type_)
-    scalar = text(value) if isinstance(value, str) else flag(value) if isinstance(value, bool) else None
+    scalar = (
+        string_scalar(value) if isinstance(value, str) else boolean_scalar(value) if isinstance(value, bool) else None
+    )
     return pa.repeat(pa.scalar(value, type_) if scalar is None else scalar, count)
 
 

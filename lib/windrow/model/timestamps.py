@@ -19,12 +19,12 @@ def microseconds(text: str, name: str) -> int:
     return microseconds_of(moment)
 
 
-def event_range(begin: str | None, end: str | None) -> tuple[int | None, int | None]:
+def event_range(start: str | None, end: str | None) -> tuple[int | None, int | None]:
     """Return the times of --from and --to in microseconds. Raises SettingsError unless both are times in this order."""
-    first = None if begin is None else microseconds(begin, "--from")
+    first = None if start is None else microseconds(start, "--from")
     last = None if end is None else microseconds(end, "--to")
     if first is not None and last is not None and first > last:
-        raise SettingsError(f"--to {end} is before --from {begin}", "Swap them.")
+        raise SettingsError(f"--to {end} is before --from {start}", "Swap them.")
     return first, last
 
 

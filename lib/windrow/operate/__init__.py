@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from windrow.operate.observer import Lines, Observer, Observers, Run, observed
+from windrow.operate.observer import LogObserver, Observer, Observers, RunInfo, observed
 from windrow.settings.settings import MetricsPart
 
-__all__ = ["Lines", "Observer", "Observers", "Run", "chosen", "observed"]
+__all__ = ["LogObserver", "Observer", "Observers", "RunInfo", "configured_observers", "observed"]
 
 
-def chosen(metrics: MetricsPart) -> list[Observer]:
+def configured_observers(metrics: MetricsPart) -> list[Observer]:
     """Return the observers that the settings ask for, the log first. Raises MissingExtraError, SettingsError."""
-    observers: list[Observer] = [Lines()]
+    observers: list[Observer] = [LogObserver()]
     if metrics.opentelemetry:
-        from windrow.operate.spans import Spans
+        from windrow.operate.spans import TraceSpans
 
-        observers.append(Spans())
+        observers.append(TraceSpans())
     if metrics.textfile:
         from windrow.operate.metrics import Textfile
 
         observers.append(Textfile(metrics.textfile))
     if metrics.prometheus_port:
-        from windrow.operate.metrics import Endpoint
+        from windrow.operate.metrics import MetricsServer
 
-        observers.append(Endpoint(metrics.prometheus_port))
+        observers.append(MetricsServer(metrics.prometheus_port))
     return observers

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: `Metrics` counts, `Endpoint` serves them, `Textfile` writes them to a file."""
+"""Metrics for Prometheus: `PrometheusMetrics` counts, `MetricsServer` serves them, `Textfile` writes them to a file."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from windrow.errors import MissingExtraError, SettingsError
-from windrow.model.results import ROLES, Committed, Role
+from windrow.model.results import ROLES, CommittedMicrobatch, Role
 from windrow.operate.log import without_secrets
-from windrow.operate.observer import Observer, Run
+from windrow.operate.observer import Observer, RunInfo
 
 try:
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server, write_to_textfile
@@ -23,7 +23,7 @@ LOOPBACK = "127.0.0.1"
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
-class Metrics(Observer):
+class PrometheusMetrics(Observer):
     """Counts what runs do, in a new registry or in yours. Every metric has the ledger as a label."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
@@ -55,7 +55,7 @@ class Metrics(Observer):
         says = "Duration of the phases of microbatches"
         self._phases = Histogram("windrow_phase_seconds", says, labels, buckets=SECONDS, registry=self.registry)
 
-    def started(self, run: Run) -> None:
+    def started(self, run: RunInfo) -> None:
         """Start counting for the ledger of the run, with all counters at zero."""
         self._clock, self._ledger = run.clock, without_secrets(run.settings.ledger)
         for metric in (self._messages, self._accepted, self._opened, self._closed, self._retries):
@@ -63,7 +63,7 @@ class Metrics(Observer):
         for table in ROLES:
             self._failures.labels(self._ledger, table)
 
-    def committed(self, committed: Committed) -> None:
+    def committed(self, committed: CommittedMicrobatch) -> None:
         """Count a microbatch."""
         ledger = self._ledger
         self._microbatches.labels(ledger, committed.kind).inc()
@@ -99,7 +99,7 @@ class Metrics(Observer):
         self._success.labels(self._ledger).set(error is None)
 
 
-class Endpoint(Metrics):
+class MetricsServer(PrometheusMetrics):
     """Serves the metrics on a loopback port until the run ends."""
 
     def __init__(self, port: int) -> None:
@@ -121,7 +121,7 @@ class Endpoint(Metrics):
         self._server.server_close()
 
 
-class Textfile(Metrics):
+class Textfile(PrometheusMetrics):
     """Writes the metrics to a file, because a scheduled job ends before Prometheus can ask it.
 
     Counters and histograms continue from the values in the file: otherwise a job that reads 100 messages in each run
@@ -141,9 +141,9 @@ class Textfile(Metrics):
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
             raise SettingsError(f"metrics.textfile = {file!r} cannot be read: {why}", hint) from error
-        self._all = Continued(earlier, self.registry)
+        self._all = RestoredCollector(earlier, self.registry)
 
-    def committed(self, committed: Committed) -> None:
+    def committed(self, committed: CommittedMicrobatch) -> None:
         """Count a microbatch, and write the file."""
         super().committed(committed)
         self._write()
@@ -157,7 +157,7 @@ class Textfile(Metrics):
         write_to_textfile(str(self._file), self._all)
 
 
-class Continued(Collector):
+class RestoredCollector(Collector):
     """The metrics of a registry, with counters and histograms that continue those of earlier runs."""
 
     def __init__(self, earlier: list[Metric], registry: CollectorRegistry) -> None:

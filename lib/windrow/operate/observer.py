@@ -10,8 +10,8 @@ from functools import partial
 
 from windrow.errors import WindrowError, first_line
 from windrow.model.clock import Clock
-from windrow.model.durations import in_words
-from windrow.model.results import Committed, Maintained, Role
+from windrow.model.durations import to_toml
+from windrow.model.results import CommittedMicrobatch, MaintenanceResult, Role
 from windrow.operate.log import log
 from windrow.settings.settings import Settings
 from windrow.version import VERSION
@@ -26,7 +26,7 @@ LAST = ("prime_ms", "plan_ms", "process_ms", "commit_ms", "lag_ms")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunInfo:
     """The engine of a run (`spark` or `embedded`), its settings and its clock."""
 
     engine: str
@@ -37,16 +37,16 @@ class Run:
 class Observer:
     """Callbacks of a run, which waits for each of them. A subclass overrides those it needs."""
 
-    def started(self, run: Run) -> None:
+    def started(self, run: RunInfo) -> None:
         """Called at the start; depot and ledger are not open yet."""
 
-    def committed(self, committed: Committed) -> None:
+    def committed(self, committed: CommittedMicrobatch) -> None:
         """Called after a microbatch was committed to the ledger."""
 
     def retrying(self, error: Exception, attempt: int) -> None:
         """Called when attempt number `attempt` failed and another one follows."""
 
-    def maintained(self, maintained: Maintained, took_ms: float) -> None:
+    def maintained(self, maintained: MaintenanceResult, took_ms: float) -> None:
         """Called after the maintenance of a table; microbatches waited `took_ms` milliseconds for it."""
 
     def maintenance_failed(self, table: Role, error: Exception) -> None:
@@ -75,7 +75,7 @@ class Observers(Observer):
 
 
 @contextmanager
-def observed(run: Run, observers: Iterable[Observer]) -> Iterator[Observers]:
+def observed(run: RunInfo, observers: Iterable[Observer]) -> Iterator[Observers]:
     """Call `started` of the observers, and `ended` when the block is left."""
     together = Observers(observers)
     together.started(run)
@@ -87,21 +87,21 @@ def observed(run: Run, observers: Iterable[Observer]) -> Iterator[Observers]:
     together.ended(None)
 
 
-class Lines(Observer):
+class LogObserver(Observer):
     """Writes the log of a run; each microbatch is one line."""
 
-    def started(self, run: Run) -> None:
+    def started(self, run: RunInfo) -> None:
         """Log the engine and the tables."""
         self._run, self._begun, self._totals = run, run.clock.elapsed(), Counter[str]()
         tables = {"depot": run.settings.depot, "ledger": run.settings.ledger}
         log.info("run started", engine=run.engine, **tables, windrow=VERSION)
 
-    def committed(self, committed: Committed) -> None:
+    def committed(self, committed: CommittedMicrobatch) -> None:
         """Log the counts of a microbatch and the durations of its phases (milliseconds)."""
         self._totals.update({name: getattr(committed, name) for name in COUNTS})
         self._totals["microbatches"] += 1
         if committed.kind == "rules":
-            rules = in_words(self._run.settings.rules.model_dump())
+            rules = to_toml(self._run.settings.rules.model_dump())
             log.info("rules changed", number=committed.microbatch, **rules)
         first, last = ({name: getattr(committed, name) for name in names} for names in (FIRST, LAST))
         log.info("microbatch", number=committed.microbatch, **first, engine=self._run.engine, **last)
@@ -110,7 +110,7 @@ class Lines(Observer):
         """Log why an attempt failed."""
         log.warning("retry", attempt=attempt, code=_code(error), error=first_line(error))
 
-    def maintained(self, maintained: Maintained, took_ms: float) -> None:
+    def maintained(self, maintained: MaintenanceResult, took_ms: float) -> None:
         """Log the maintenance of a table, and how long microbatches waited for it (milliseconds)."""
         log.info("maintenance", **asdict(maintained), took_ms=took_ms)
 

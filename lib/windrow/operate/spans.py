@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import accumulate
 
 from windrow.errors import MissingExtraError, first_line
-from windrow.model.results import Committed
+from windrow.model.results import CommittedMicrobatch
 from windrow.operate.log import without_secrets
-from windrow.operate.observer import Observer, Run
+from windrow.operate.observer import Observer, RunInfo
 from windrow.version import VERSION
 
 try:
@@ -20,20 +20,20 @@ COUNTS = ("messages", "accepted", "rejected", "opened", "closed", "open_batches"
 NANOSECONDS = 1_000  # of a microsecond
 
 
-class Spans(Observer):
+class TraceSpans(Observer):
     """Creates a span `windrow.microbatch` after each commit, from the durations of its phases."""
 
     def __init__(self, provider: TracerProvider | None = None) -> None:
         """Use this provider, or the one of the process."""
         self._tracer = trace.get_tracer("windrow", VERSION, provider)
 
-    def started(self, run: Run) -> None:
+    def started(self, run: RunInfo) -> None:
         """Prepare the attributes that all spans share."""
         self._clock = run.clock
         ledger = without_secrets(run.settings.ledger)
         self._common: dict[str, str] = {"windrow.engine": run.engine, "windrow.ledger": ledger}
 
-    def committed(self, committed: Committed) -> None:
+    def committed(self, committed: CommittedMicrobatch) -> None:
         """Create the spans of a microbatch; they end now."""
         names = ("kind", "attempt", "depot_version", "processed_on", *COUNTS)
         known = {f"windrow.{name}": getattr(committed, name) for name in names}
@@ -46,8 +46,8 @@ class Spans(Observer):
             start_time=ends[0],
         )
         inside = trace.set_span_in_context(span)
-        for phase, begin, end in zip(committed.phases(), ends, ends[1:], strict=False):
-            self._tracer.start_span(f"windrow.{phase}", context=inside, start_time=begin).end(end)
+        for phase, start, end in zip(committed.phases(), ends, ends[1:], strict=False):
+            self._tracer.start_span(f"windrow.{phase}", context=inside, start_time=start).end(end)
         span.end(ends[-1])
 
     def retrying(self, error: Exception, attempt: int) -> None:

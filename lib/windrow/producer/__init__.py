@@ -12,8 +12,8 @@ was, and a commit whose reply was lost is recognised. If two processes use the s
 
 from windrow.producer.buffer import Buffer
 from windrow.producer.delivery import Ack, Position
-from windrow.producer.metrics import Metrics
+from windrow.producer.metrics import ProducerMetrics
 from windrow.producer.producer import Producer, RawProducer
-from windrow.producer.queue import State
+from windrow.producer.queue import ProducerState
 
-__all__ = ["Ack", "Buffer", "Metrics", "Position", "Producer", "RawProducer", "State"]
+__all__ = ["Ack", "Buffer", "Position", "Producer", "ProducerMetrics", "ProducerState", "RawProducer"]

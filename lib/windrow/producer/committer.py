@@ -32,8 +32,8 @@ from windrow.model import chunks
 from windrow.model.durations import SECOND
 from windrow.producer.buffer import Buffer
 from windrow.producer.delivery import Batch, Position
-from windrow.producer.queue import Bell, ProducerQueue, State, not_known
-from windrow.producer.writer import DepotWriter, Entry
+from windrow.producer.queue import Bell, ProducerQueue, ProducerState, unknown_outcome_error
+from windrow.producer.writer import CommitEntry, DepotWriter
 from windrow.settings.producer import ProducerOptions
 
 LOG = logging.getLogger("windrow.producer")
@@ -73,9 +73,9 @@ class Committer:
     def _joined(self, name: str, chosen: ProducerOptions, buffer: Buffer | None) -> ProducerQueue | None:
         """Return the queue of an id with one more user, None if it is closing."""
         queue = self._queues.get(name)
-        if queue is not None and queue.state is State.CLOSING:
+        if queue is not None and queue.state is ProducerState.CLOSING:
             return None
-        if queue is None or queue.state is not State.OPEN:
+        if queue is None or queue.state is not ProducerState.OPEN:
             reached, raw = self.recorded(name), self._writer.raw
             if chosen.durable:
                 sync_recent(self.location)
@@ -111,7 +111,7 @@ class Committer:
     def _await_closed(self, name: str) -> None:
         """Wait while the queue of an id closes. Raises ProducerInUseError if a thread would wait for itself."""
         with self._bell.lock:
-            while (queue := self._queues.get(name)) is not None and queue.state is State.CLOSING:
+            while (queue := self._queues.get(name)) is not None and queue.state is ProducerState.CLOSING:
                 if self.is_own_thread() or queue.closer == threading.get_ident():
                     raise ProducerInUseError(
                         f"producer {name!r} is closing, and a callback of a message cannot wait for that",
@@ -194,7 +194,7 @@ class Committer:
                 rows = batch.table(queue.sequence + 1, self.schema)
                 if not self._is_awaited(queue, batch):
                     raise self._given_up(queue, batch, why, hint)
-                entry = Entry(queue.name, queue.sequence, batch.note, batch.mark, batch.fingerprint)
+                entry = CommitEntry(queue.name, queue.sequence, batch.note, batch.mark, batch.fingerprint)
                 return self._writer.append(rows, entry, queue.chosen.durable)
             except WindrowError as error:
                 if not error.retryable:
@@ -204,17 +204,17 @@ class Committer:
             with self._bell.lock:
                 if not self._is_awaited(queue, batch, pause):
                     raise self._given_up(queue, batch, why, hint)
-                self._bell.room.wait_for(lambda: queue.state is State.CLOSED, pause)
+                self._bell.room.wait_for(lambda: queue.state is ProducerState.CLOSED, pause)
                 queue.counters.retries += 1
             pause = min(2 * pause, MAX_PAUSE)
 
     def _is_awaited(self, queue: ProducerQueue, batch: Batch, pause: float = 0.0) -> bool:
         """Tell whether a batch is still awaited after a pause; otherwise its senders would not learn of a commit."""
-        return time.monotonic() + pause < batch.deadline and queue.state is not State.CLOSED
+        return time.monotonic() + pause < batch.deadline and queue.state is not ProducerState.CLOSED
 
     def _given_up(self, queue: ProducerQueue, batch: Batch, why: str, hint: str) -> DeliveryTimeoutError:
         if self._writer.in_doubt(queue.name, batch.note):
-            return not_known(why)
+            return unknown_outcome_error(why)
         seconds = queue.chosen.delivery_timeout / SECOND
         return DeliveryTimeoutError(f"the message was not committed within {seconds:g} s, {why}", hint)
 

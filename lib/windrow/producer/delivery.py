@@ -11,7 +11,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from windrow.model import chunks
-from windrow.producer.row import Sent, numbered, required_chunks, table_of
+from windrow.producer.row import OutgoingRow, numbered, required_chunks, table_of
 
 LOG = logging.getLogger("windrow.producer")
 
@@ -94,7 +94,7 @@ class Batch:
     sealed: bool = False
     reserved: int = 0
     awaited: int = 0
-    sent: list[Sent] = field(default_factory=list)
+    sent: list[OutgoingRow] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
     note: str = field(default_factory=lambda: uuid4().hex)

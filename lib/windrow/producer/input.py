@@ -20,7 +20,7 @@ BLOCK_BYTES = 1_048_576
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some programs write it before the first line
 
 
-class Stop:
+class StopSignal:
     """Ends reading from a signal handler or another thread."""
 
     def __init__(self) -> None:
@@ -37,10 +37,10 @@ class Stop:
         os.close(self._wake)
 
 
-class Descriptor:
+class FdReader:
     """A file descriptor that is read until its end or a stop."""
 
-    def __init__(self, descriptor: int, stop: Stop) -> None:
+    def __init__(self, descriptor: int, stop: StopSignal) -> None:
         """Read nothing yet."""
         self._descriptor, self._stop = descriptor, stop
         self.ended = self.stopped = False
@@ -66,13 +66,13 @@ class Descriptor:
         return b""
 
 
-class Input(Descriptor):
+class LineInput(FdReader):
     """The lines of a file descriptor.
 
     `unfinished` says that the last line has no newline: it may still be being written.
     """
 
-    def __init__(self, descriptor: int, stop: Stop, most_bytes: int) -> None:
+    def __init__(self, descriptor: int, stop: StopSignal, most_bytes: int) -> None:
         """Read until the end or a stop; only the beginning of a line of more than `most_bytes` is kept."""
         super().__init__(descriptor, stop)
         self._longest = max(most_bytes, KEPT_BYTES) + 1
@@ -143,10 +143,10 @@ class RawProduced:
     stopped: bool
 
 
-class BytesInput(Descriptor):
+class BytesInput(FdReader):
     """The bytes of a file descriptor, in pieces of at most `most` bytes or of what came within some seconds."""
 
-    def __init__(self, descriptor: int, stop: Stop, most: int, seconds: float) -> None:
+    def __init__(self, descriptor: int, stop: StopSignal, most: int, seconds: float) -> None:
         """Read until the end or a stop."""
         super().__init__(descriptor, stop)
         self._most, self._seconds = most, seconds

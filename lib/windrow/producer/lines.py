@@ -92,7 +92,7 @@ class Unfit(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
+class LineBatch:
     """Lines from number `first` on as a table of messages, one row each, and the faults of invalid ones."""
 
     first: int
@@ -104,13 +104,13 @@ class Portion:
         """Return the number of its last line."""
         return self.first + int(self.table.num_rows) - 1
 
-    def before(self, line: int) -> Portion:
+    def before(self, line: int) -> LineBatch:
         """Return the lines before a given line."""
         faults = [fault for fault in self.faults if fault.line < line]
-        return Portion(self.first, self.table.slice(0, line - self.first), faults)
+        return LineBatch(self.first, self.table.slice(0, line - self.first), faults)
 
 
-class Reader:
+class LineReader:
     """Turns lines into messages."""
 
     def __init__(self, fields: Fields, source: str, most_bytes: int, payload: pa.DataType = TEXTUAL) -> None:
@@ -125,7 +125,7 @@ class Reader:
         self._source = fields.texts.get("source", source)
         self._known = frozenset(fields.names.values())
 
-    def read(self, lines: Sequence[Any], first: int, now: int) -> Portion:
+    def read(self, lines: Sequence[Any], first: int, now: int) -> LineBatch:
         """Return lines as messages that arrived at `now` (microseconds); the first one has the number `first`."""
         result = [self._object(line) for line in lines]
         objects = [object_ for object_, _ in result]
@@ -137,7 +137,7 @@ class Reader:
         for at, reason in reasons.items():
             self._reject(columns, at, {"reason": reason} | self._kept(lines[at]), now)
         faults = [Fault(first + at, reasons[at]) for at in sorted(reasons)]
-        return Portion(first, table_of(columns.values(), messages.schema(self._payload)), faults)
+        return LineBatch(first, table_of(columns.values(), messages.schema(self._payload)), faults)
 
     def _object(self, line: Any) -> tuple[dict[str, Any], str]:
         """Return the object in a line, and why the line is not a message; empty if it is one."""

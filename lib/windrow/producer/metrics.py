@@ -9,7 +9,7 @@ WINDOW_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Metrics:
+class ProducerMetrics:
     """The figures of a producer: totals since its start, averages and rates of the last minute (0 without commits).
 
     A record is a message, a request a commit. Times are milliseconds, sizes bytes, rates per second.
@@ -34,7 +34,7 @@ class Metrics:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CommitSample:
     """A commit: when it ended (monotonic seconds), its messages and bytes, seconds in the queue and of the commit."""
 
     ended: float
@@ -50,24 +50,24 @@ class Counters:
 
     def __init__(self, begun: float) -> None:
         self._begun = begun
-        self._recent: deque[Request] = deque()
+        self._recent: deque[CommitSample] = deque()
         self.messages = self.requests = self.errors = self.retries = 0
         self.waited = 0.0
         self.waiting = 0
 
-    def committed(self, request: Request) -> None:
+    def committed(self, request: CommitSample) -> None:
         """Count a commit."""
         self.messages += request.messages
         self.requests += 1
         self._recent.append(request)
         self._forget(request.ended)
 
-    def snapshot(self, now: float, total: int, available: int) -> Metrics:
+    def snapshot(self, now: float, total: int, available: int) -> ProducerMetrics:
         """Return the current figures."""
         self._forget(now)
         recent = list(self._recent)
         requests, messages = len(recent), sum(one.messages for one in recent)
-        return Metrics(
+        return ProducerMetrics(
             record_send_total=self.messages,
             record_send_rate=_ratio(messages, min(now - self._begun, WINDOW_SECONDS)),
             record_error_total=self.errors,

@@ -16,8 +16,8 @@ from windrow.errors import InputMismatchError, InvalidMessageError, WindrowError
 from windrow.model.durations import SECOND
 from windrow.operate.log import log
 from windrow.producer.delivery import Ack, Position
-from windrow.producer.input import Fingerprint, Input
-from windrow.producer.lines import Fault, Portion, Reader
+from windrow.producer.input import Fingerprint, LineInput
+from windrow.producer.lines import Fault, LineBatch, LineReader
 from windrow.producer.producer import Producer
 from windrow.settings.producer import BATCH_BYTES, ProducerOptions
 
@@ -25,7 +25,7 @@ TOLD = 10  # faults that are logged one by one
 
 
 @dataclass(slots=True)
-class Produced:
+class ProduceResult:
     """The result: `messages` lines were sent, of which `rejected` are not messages; `skipped` were there before."""
 
     messages: int = 0
@@ -45,14 +45,14 @@ class Produced:
         return self.skipped + self.messages
 
 
-class Production:
+class LineSender:
     """Sends the lines of one input."""
 
     def __init__(
         self,
         producer: Producer,
-        lines: Input,
-        reader: Reader,
+        lines: LineInput,
+        reader: LineReader,
         chosen: ProducerOptions,
         committed: Callable[[int], None],
     ) -> None:
@@ -64,10 +64,10 @@ class Production:
         self._limits = (chosen.max_commit_rows, BATCH_BYTES, chosen.linger / SECOND)
         self._fingerprint = Fingerprint()
         self._taken = 0
-        self._flying: tuple[Future[Ack], Portion] | None = None
-        self.done = Produced()
+        self._flying: tuple[Future[Ack], LineBatch] | None = None
+        self.done = ProduceResult()
 
-    def run(self, resume: bool, strict: bool) -> Produced:
+    def run(self, resume: bool, strict: bool) -> ProduceResult:
         """Send all lines until the end or a stop, and return the result.
 
         With `resume`, skip the lines that the depot has; with `strict`, stop before a line that is not a message.

@@ -16,7 +16,7 @@ from windrow.producer.buffer import Buffer
 from windrow.producer.delivery import Ack
 from windrow.producer.row import (
     ChunkRow,
-    Row,
+    MessageRow,
     conformed,
     required_number,
     required_payload,
@@ -126,7 +126,7 @@ class Producer(Sender):
         """
         if None not in (key, type, event_time):
             raise InvalidMessageError("a message with key, type and event_time is valid", "Use send().")
-        ready = Row(
+        ready = MessageRow(
             self._source(source),
             None if key is None else required_text("key", key),
             None if type is None else required_text("type", type),
@@ -173,10 +173,10 @@ class Producer(Sender):
         source: str | None = None,
         received_at: datetime | int | None = None,
         sequence: int | None = None,
-    ) -> Row:
+    ) -> MessageRow:
         """Return a checked message. Raises InvalidMessageError."""
         now = time.time_ns() // 1_000
-        ready = Row(
+        ready = MessageRow(
             self._source(source),
             required_text("key", key),
             required_text("type", type),

@@ -19,14 +19,14 @@ from windrow.errors import BufferFullError, DeliveryTimeoutError, ProducerClosed
 from windrow.model.durations import SECOND
 from windrow.producer.buffer import Buffer
 from windrow.producer.delivery import Batch, Delivery
-from windrow.producer.metrics import Counters, Metrics, Request
-from windrow.producer.row import ChunkRow, Row, Sent
+from windrow.producer.metrics import CommitSample, Counters, ProducerMetrics
+from windrow.producer.row import ChunkRow, MessageRow, OutgoingRow
 from windrow.settings.producer import BATCH_BYTES, ProducerOptions
 
 ENDED = 1  # the mark of a raw source whose last chunk is in the depot
 
 
-class State(Enum):
+class ProducerState(Enum):
     """The state of a producer."""
 
     OPEN = "open"
@@ -36,7 +36,10 @@ class State(Enum):
 
 
 # Only an open producer takes messages. Closed and fenced are final.
-TRANSITIONS = {State.OPEN: (State.CLOSING, State.FENCED), State.CLOSING: (State.CLOSED, State.FENCED)}
+TRANSITIONS = {
+    ProducerState.OPEN: (ProducerState.CLOSING, ProducerState.FENCED),
+    ProducerState.CLOSING: (ProducerState.CLOSED, ProducerState.FENCED),
+}
 
 
 class Bell:
@@ -71,7 +74,7 @@ class ProducerQueue:
         self.buffer = buffer
         self.name, self.chosen, self.sequence = name, chosen, sequence
         self.ordered, self._ended = ordered, ended
-        self.state = State.OPEN
+        self.state = ProducerState.OPEN
         self.refused: WindrowError | None = None
         self.users = 0
         self.closer: int | None = None  # the thread that closes it
@@ -83,7 +86,7 @@ class ProducerQueue:
 
     # What senders do.
 
-    def send(self, row: Sent, may_wait: bool = True) -> Delivery:
+    def send(self, row: OutgoingRow, may_wait: bool = True) -> Delivery:
         """Add a message once there is room. Raises ProducerClosedError, ProducerFencedError, BufferFullError.
 
         An oversize message counts as `max_message_bytes`.
@@ -138,7 +141,7 @@ class ProducerQueue:
         """Refuse new messages."""
         with self._bell.lock:
             self.closer = threading.get_ident()
-            self._become(State.CLOSING)
+            self._become(ProducerState.CLOSING)
 
     def close(self, timeout: float) -> None:
         """Refuse new messages, flush, and fail what is not committed after `timeout` seconds."""
@@ -151,11 +154,11 @@ class ProducerQueue:
             )
         )
         with self._bell.lock:
-            self._become(State.CLOSED)
+            self._become(ProducerState.CLOSED)
             self.buffer.leave()
         fail_rest()
 
-    def metrics(self) -> Metrics:
+    def metrics(self) -> ProducerMetrics:
         """Return the current figures."""
         with self._bell.lock:
             return self.counters.snapshot(time.monotonic(), self.buffer.size_bytes, self.buffer.available_bytes)
@@ -188,7 +191,7 @@ class ProducerQueue:
             [began - sent for sent in batch.times] if batch.sent_table is None else [began - batch.begun] * messages
         )
         self.counters.committed(
-            Request(now, messages, batch.reserved, sum(queued), max(queued, default=0.0), now - began)
+            CommitSample(now, messages, batch.reserved, sum(queued), max(queued, default=0.0), now - began)
         )
         self._release(batch)
 
@@ -222,7 +225,7 @@ class ProducerQueue:
     def fence(self, error: WindrowError) -> Callable[[], None]:
         """Refuse new messages and fail all held ones; call the returned function without the lock to notify senders."""
         self.refused = error
-        self._become(State.FENCED)
+        self._become(ProducerState.FENCED)
         return self.give_up(error)
 
     # What ends without a commit.
@@ -256,7 +259,7 @@ class ProducerQueue:
         return [*flying, *self._batches]
 
     def _drop(self, batches: list[Batch], error: WindrowError) -> Callable[[], None]:
-        unknown = not_known(error.message)
+        unknown = unknown_outcome_error(error.message)
         ends = [(batch, unknown if batch is self._in_flight else error) for batch in batches]
         for batch in batches:
             if batch is not self._in_flight:
@@ -274,7 +277,7 @@ class ProducerQueue:
 
     # Parts.
 
-    def _become(self, state: State) -> None:
+    def _become(self, state: ProducerState) -> None:
         """Pass to a state, unless the current one does not lead there, and wake all who wait."""
         if state in TRANSITIONS.get(self.state, ()):
             self.state = state
@@ -300,7 +303,10 @@ class ProducerQueue:
         self._bell.work.notify()
         try:
             mine = self._bell.room.wait_for(
-                lambda: self.state is not State.OPEN or (self.buffer.is_first(ticket) and self.buffer.fits(byte_count)),
+                lambda: (
+                    self.state is not ProducerState.OPEN
+                    or (self.buffer.is_first(ticket) and self.buffer.fits(byte_count))
+                ),
                 self.chosen.block_timeout / SECOND,
             )
         finally:
@@ -322,17 +328,17 @@ class ProducerQueue:
     def _require_open(self) -> None:
         if self.refused is not None:
             raise self.refused
-        if self.state is not State.OPEN:
+        if self.state is not ProducerState.OPEN:
             raise ProducerClosedError(f"producer {self.name!r} is closed", "Open another one.")
         if self._ended:
             raise ProducerClosedError(
                 f"raw source {self.name!r} has ended: its last chunk was sent", "Send more as another raw source."
             )
 
-    def _open_batch(self, row: Sent, now: float) -> Batch:
+    def _open_batch(self, row: OutgoingRow, now: float) -> Batch:
         """Return the batch that a message joins: the last one, unless it is sealed or has another `batch_by`."""
         last = self._batches[-1] if self._batches and not self._batches[-1].sealed else None
-        if last is not None and self.chosen.batch_by and isinstance(row, Row) and last.sent:
+        if last is not None and self.chosen.batch_by and isinstance(row, MessageRow) and last.sent:
             # guard: batch-by-one-value
             last.sealed = getattr(last.sent[-1], self.chosen.batch_by) != getattr(row, self.chosen.batch_by)
         return self._new(now, None) if last is None or last.sealed else last
@@ -366,7 +372,7 @@ class ProducerQueue:
                 self._bell.work.notify()
 
 
-def not_known(why: str) -> DeliveryTimeoutError:
+def unknown_outcome_error(why: str) -> DeliveryTimeoutError:
     """Return the error of a message that may or may not be in the depot."""
     return DeliveryTimeoutError(
         f"it is not known whether the message was committed: {why}",

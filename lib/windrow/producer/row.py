@@ -23,7 +23,7 @@ from windrow.producer.payloads import GREATEST, LEAST, size, typed
 ROW_BYTES = 48  # times, number and list overhead besides the texts
 
 
-class Row(NamedTuple):
+class MessageRow(NamedTuple):
     """One message in column order; times in microseconds. An invalid one lacks some values."""
 
     source: str
@@ -58,7 +58,7 @@ class ChunkRow(NamedTuple):
         return ROW_BYTES + len(self.bytes_sent)
 
 
-Sent = Row | ChunkRow
+OutgoingRow = MessageRow | ChunkRow
 
 
 def table_of(columns: Iterable[Sequence[object]], schema: pa.Schema) -> pa.Table:

@@ -13,9 +13,9 @@ from windrow.model.durations import SECOND
 from windrow.producer.buffer import Buffer
 from windrow.producer.committer import REGISTRY
 from windrow.producer.delivery import Ack, Delivery, Position
-from windrow.producer.metrics import Metrics
-from windrow.producer.queue import State
-from windrow.producer.row import Sent
+from windrow.producer.metrics import ProducerMetrics
+from windrow.producer.queue import ProducerState
+from windrow.producer.row import OutgoingRow
 from windrow.settings.producer import ProducerOptions
 from windrow.settings.settings import part
 
@@ -48,9 +48,9 @@ class Sender:
         self.close()
 
     @property
-    def state(self) -> State:
+    def state(self) -> ProducerState:
         """Return the state: only an open producer takes messages."""
-        return State.CLOSED if self._closed and self._queue.state is State.OPEN else self._queue.state
+        return ProducerState.CLOSED if self._closed and self._queue.state is ProducerState.OPEN else self._queue.state
 
     def flush(self, timeout: float | None = None) -> bool:
         """Commit everything that was sent so far now, and wait for it; return False after `timeout` seconds."""
@@ -65,7 +65,7 @@ class Sender:
         """Return the number of the last row in the depot under this name and the last mark, read together."""
         return self._committer.recorded(self._name)
 
-    def metrics(self) -> Metrics:
+    def metrics(self) -> ProducerMetrics:
         """Return the metrics."""
         return self._queue.metrics()
 
@@ -81,11 +81,11 @@ class Sender:
         patience = self._chosen.delivery_timeout / SECOND if timeout is None else timeout
         REGISTRY.leave(self._committer, self._queue, patience)
 
-    def _send(self, ready: Sent) -> Delivery:
+    def _send(self, ready: OutgoingRow) -> Delivery:
         self._require_usable()
         return self._queue.send(ready, may_wait=not self._committer.is_own_thread())
 
-    async def _send_async(self, ready: Sent) -> Ack:
+    async def _send_async(self, ready: OutgoingRow) -> Ack:
         """Send, and await the acknowledgement without blocking the event loop."""
         self._require_usable()
         try:

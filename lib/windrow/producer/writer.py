@@ -13,11 +13,18 @@ import pyarrow.compute as pc
 from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProperties, write_deltalake
 from deltalake.transaction import Transaction
 
-from windrow.columnar.arrow import plain_type
+from windrow.columnar.arrow import to_plain_type
 from windrow.delta.creation import create_depot
 from windrow.delta.lock import commit_lock, sync_recent
-from windrow.delta.mending import mend
-from windrow.delta.table import UNTRIMMED, Snapshot, history, open_table, reading, writing
+from windrow.delta.mending import repair_log
+from windrow.delta.table import (
+    UNTRIMMED,
+    TableSnapshot,
+    history,
+    open_table,
+    translate_read_errors,
+    translate_write_errors,
+)
 from windrow.errors import CommitNotDurableError, IncompatibleTableError, ProducerFencedError
 from windrow.model import chunks, messages
 from windrow.model.commits import BYTES
@@ -36,7 +43,7 @@ WRITTEN = WriterProperties(
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CommitEntry:
     """A commit in the log: the producer, its last number before, the note that identifies the commit, and its marks."""
 
     name: str
@@ -64,7 +71,7 @@ class DepotWriter:
         self._open()
         self._commits = 0
         self._failed = False
-        self._doubts: dict[str, tuple[Entry, int, int]] = {}  # with the number after it, and the version before
+        self._doubts: dict[str, tuple[CommitEntry, int, int]] = {}  # with the number after it, and the version before
         self._own: dict[str, int] = {}  # the numbers up to which this process has come
         self._acknowledged = self._table.version()
         self._identity = self._table.metadata().id
@@ -74,8 +81,8 @@ class DepotWriter:
     def made(cls, location: str, schema: pa.Schema, retention: str) -> DepotWriter:
         """Open the depot, or create one for messages or chunks. Raises IncompatibleTableError, TableUnreadableError."""
         raw = schema == chunks.RAW
-        mend(location, "depot")
-        with reading(location, "depot"):
+        repair_log(location, "depot")
+        with translate_read_errors(location, "depot"):
             exists = DeltaTable.is_deltatable(location)
         if not exists:
             create_depot(location, None if raw else schema.field("payload").type, retention)
@@ -87,7 +94,7 @@ class DepotWriter:
         mark, fingerprint = (table.transaction_version(one(name)) for one in (marks, fingerprints))
         return Position(_sequence(table, name), mark, fingerprint)
 
-    def append(self, rows: pa.Table, entry: Entry, durable: bool) -> int:
+    def append(self, rows: pa.Table, entry: CommitEntry, durable: bool) -> int:
         """Append rows in one commit, and return its version.
 
         A commit that reported a failure but is in the log, from this or an earlier attempt, is recognised by its note.
@@ -131,10 +138,10 @@ class DepotWriter:
         """Tell whether the commit of a producer with this `note` may be in the log although it failed."""
         return name in self._doubts and self._doubts[name][0].note == note
 
-    def _commit(self, rows: pa.Table, entry: Entry, durable: bool) -> int:
+    def _commit(self, rows: pa.Table, entry: CommitEntry, durable: bool) -> int:
         self._doubts[entry.name] = entry, entry.before + rows.num_rows, self._acknowledged
         try:
-            with commit_lock(self._location, durable), writing(self._location, "depot"):
+            with commit_lock(self._location, durable), translate_write_errors(self._location, "depot"):
                 return self._write(rows, entry)
         # guard: acknowledged-kept
         except CommitNotDurableError:
@@ -151,7 +158,7 @@ class DepotWriter:
                 raise
             return version
 
-    def _write(self, rows: pa.Table, entry: Entry) -> int:
+    def _write(self, rows: pa.Table, entry: CommitEntry) -> int:
         numbers, metadata = entry.numbers(rows.num_rows), {NOTE: entry.note}
         if self.raw:
             metadata |= {BYTES: str(pc.sum(pc.binary_length(rows["bytes"])).as_py())}
@@ -169,12 +176,12 @@ class DepotWriter:
             ),
             post_commithook_properties=UNTRIMMED,
         )
-        self._snapshot = Snapshot.of(self._location, self._table)
+        self._snapshot = TableSnapshot.of(self._location, self._table)
         return self._snapshot.version
 
-    def _committed(self, entry: Entry) -> int | None:
+    def _committed(self, entry: CommitEntry) -> int | None:
         """Return the version of a commit that is in the log already, None if it is not. Raises ProducerFencedError."""
-        with reading(self._location, "depot"):
+        with translate_read_errors(self._location, "depot"):
             if _sequence(self._table, entry.name) == entry.before:
                 return None
             if _sequence(self._reload(), entry.name) == entry.before:
@@ -210,8 +217,8 @@ class DepotWriter:
 
     def _open(self) -> DeltaTable:
         self._table = open_table(self._location, "depot")
-        with reading(self._location, "depot"):
-            self._snapshot = Snapshot.of(self._location, self._table)
+        with translate_read_errors(self._location, "depot"):
+            self._snapshot = TableSnapshot.of(self._location, self._table)
         return self._table
 
 
@@ -224,7 +231,7 @@ def _required(table: DeltaTable, location: str, raw: bool) -> tuple[pa.Schema, l
     wanted = chunks.RAW if raw else messages.schema(of_column(schema))
     what = "chunk" if raw else "message"
     for field in wanted:
-        type_ = plain_type(schema.field(field.name).type) if field.name in schema.names else None
+        type_ = to_plain_type(schema.field(field.name).type) if field.name in schema.names else None
         if type_ != field.type:
             state = "missing" if type_ is None else f"of type {type_}"
             raise IncompatibleTableError(

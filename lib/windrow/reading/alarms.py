@@ -25,7 +25,7 @@ EXAMPLE = "Write it like lag>5m, lag_messages>100000, rejected>0 or paused"
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class StatusMetric:
     """A figure of a status: a time (microseconds), a count, or a flag (0 or 1); None when it is not known."""
 
     unit: Literal["time", "count", "flag"]
@@ -34,31 +34,31 @@ class Figure:
 
 
 COMMON = {
-    "lag": Figure("time", "how long the oldest message waits", lambda now: round(now.lag.seconds * SECOND)),
-    "lag_messages": Figure("count", "messages that wait", lambda now: now.lag.messages),
-    "lag_versions": Figure("count", "depot versions that wait", lambda now: now.versions_waiting),
-    "rejected": Figure("count", "rejected messages", lambda now: now.totals.rejected),
-    "rejected_lately": Figure(
+    "lag": StatusMetric("time", "how long the oldest message waits", lambda now: round(now.lag.seconds * SECOND)),
+    "lag_messages": StatusMetric("count", "messages that wait", lambda now: now.lag.messages),
+    "lag_versions": StatusMetric("count", "depot versions that wait", lambda now: now.versions_waiting),
+    "rejected": StatusMetric("count", "rejected messages", lambda now: now.totals.rejected),
+    "rejected_lately": StatusMetric(
         "count",
         "messages rejected in the last 10 microbatches",
         lambda now: sum(row.rejected for row in now.microbatches),
     ),
-    "depot_changed": Figure(
+    "depot_changed": StatusMetric(
         "flag",
         "an unread depot version removed or changed rows, which stops a run",
         lambda now: int(any(depot.changed_version is not None for depot in now.depots)),
     ),
-    "paused": Figure("flag", "the ledger is paused", lambda now: int(now.ledger.paused)),
+    "paused": StatusMetric("flag", "the ledger is paused", lambda now: int(now.ledger.paused)),
 }
 OF_BATCHER = {
-    "open": Figure("count", "open batches", lambda now: now.open.batches),
-    "open_messages": Figure("count", "messages in open batches", lambda now: now.open.messages),
-    "oldest_open": Figure(
+    "open": StatusMetric("count", "open batches", lambda now: now.open.batches),
+    "open_messages": StatusMetric("count", "messages in open batches", lambda now: now.open.messages),
+    "oldest_open": StatusMetric(
         "time",
         "how long ago the window that is open longest began, by its source's clock",
         lambda now: round(now.open.oldest_age_seconds * SECOND),
     ),
-    "kafka_lag": Figure(
+    "kafka_lag": StatusMetric(
         "count",
         "offsets of Kafka that the depot does not have, with --kafka",
         lambda now: None if now.kafka is None else now.kafka.lag,
@@ -118,12 +118,12 @@ def _bound(text: str, name: str, bound: str | None) -> int:
     return int(bound)
 
 
-def _said(known: Mapping[str, Figure]) -> str:
+def _said(known: Mapping[str, StatusMetric]) -> str:
     return "Known are " + "; ".join(f"{name} ({figure.meaning})" for name, figure in known.items()) + "."
 
 
-def _text(figure: Figure, value: int) -> str:
+def _text(figure: StatusMetric, value: int) -> str:
     """Return a value for reading; a time of a second or more in whole seconds."""
     if figure.unit == "count":
         return f"{value:,}"
-    return durations.text(value - value % SECOND if value >= SECOND else value)
+    return durations.format_duration(value - value % SECOND if value >= SECOND else value)

@@ -23,12 +23,12 @@ from windrow.reading.tables import DepotTable, equal
 from windrow.reading.values import records
 
 Row = dict[str, Any]
-Asked = dict[str, str | None]
+MessageQuery = dict[str, str | None]
 
 CONTENT = ("source", "type", "received_at", "sequence", "payload")
 
 
-def arrivals(log: DepotTable, asked: Asked, at: int, columns: dict[str, str], payload: pa.DataType) -> list[Row]:
+def arrivals(log: DepotTable, asked: MessageQuery, at: int, columns: dict[str, str], payload: pa.DataType) -> list[Row]:
     """Return the content and `version` of each message with the key, type and source in `asked` (None: any).
 
     `at` is the event time in microseconds, `payload` the type of payloads. Versions that can no longer be read are left
@@ -44,7 +44,7 @@ def arrivals(log: DepotTable, asked: Asked, at: int, columns: dict[str, str], pa
     return [DEFAULTS | row for row in records(rows)]
 
 
-def not_found(log: DepotTable, asked: Asked, at: int, mapped: bool, batch: str) -> NotFoundError:
+def not_found(log: DepotTable, asked: MessageQuery, at: int, mapped: bool, batch: str) -> NotFoundError:
     """Return the error that the depot has no such message; it names the nearest times of its key, and a `batch`."""
     of = ", ".join(f"{name} {value!r}" for name, value in asked.items() if value is not None)
     what = f"the depot has no message of {of} at {time_text(at)} in versions up to {log.version()}"
@@ -59,17 +59,17 @@ def not_found(log: DepotTable, asked: Asked, at: int, mapped: bool, batch: str) 
 
 
 def _feed(
-    log: DepotTable, first: int, asked: Asked, at: int, columns: dict[str, str], payload: pa.DataType
+    log: DepotTable, first: int, asked: MessageQuery, at: int, columns: dict[str, str], payload: pa.DataType
 ) -> pa.Table:
-    from windrow.expressions import Mapping
+    from windrow.expressions import ColumnMapping
 
-    if isinstance(log, DeltaTable) and has_feed(log) and Mapping.of_depot(columns, feed.names(log)) is None:
+    if isinstance(log, DeltaTable) and has_feed(log) and ColumnMapping.of_depot(columns, feed.names(log)) is None:
         with suppress(*UNREADABLE):  # the files may be readable from earlier on than the feed
             return _plain(log, first, asked, at)
     return _filtered(feed.messages(log, first, columns, payload), asked, at)
 
 
-def _plain(log: DeltaTable, first: int, asked: Asked, at: int) -> pa.Table:
+def _plain(log: DeltaTable, first: int, asked: MessageQuery, at: int) -> pa.Table:
     """Find messages by a predicate on the feed, which opens only files that may have them."""
     names = [name for name in CONTENT if name in feed.names(log)]
     if "source" not in names:
@@ -83,7 +83,7 @@ def _plain(log: DeltaTable, first: int, asked: Asked, at: int) -> pa.Table:
     return rows.select([*names, VERSION]).rename_columns([*names, "version"])
 
 
-def _filtered(pieces: Iterable[pa.Table], asked: Asked, at: int) -> pa.Table:
+def _filtered(pieces: Iterable[pa.Table], asked: MessageQuery, at: int) -> pa.Table:
     """Filter all rows, piece by piece: a mapped column has no file statistics."""
     parts = []
     for messages in pieces:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from windrow.delta.locations import local_path
 from windrow.delta.table import open_table
 from windrow.errors import TableMissingError
-from windrow.model.durations import SECOND, in_words
+from windrow.model.durations import SECOND, to_toml
 from windrow.model.timestamps import time_text
 from windrow.reading.log import waiting_versions
 from windrow.reading.status import DepotPlace, Status, common_status, one_row
@@ -47,7 +47,7 @@ class OldestBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenBatches:
+class OpenBatchStatus:
     """How many batches are open, and how many messages they hold.
 
     `oldest_age_seconds` is the time since the start of the oldest open window, by the idle clock of its source: in a
@@ -120,7 +120,7 @@ class BatcherStatus(Status):
 
     rules: dict[str, Any]
     clocks: tuple[SourceClock, ...]
-    open: OpenBatches
+    open: OpenBatchStatus
     closed: ClosedBatches
     rejected: tuple[Rejections, ...]
     hints: tuple[str, ...]
@@ -140,7 +140,7 @@ def status(depot: str, ledger: str, now: int) -> BatcherStatus:
         hints, needed = tuple(map(str, recent.warnings())), _needed(recent, progress.max_delay_us)
     return BatcherStatus(
         **common_status(book, {None: DepotPlace(depot)}, now),
-        rules=in_words(recorded_rules(progress.rules)),
+        rules=to_toml(recorded_rules(progress.rules)),
         clocks=_clocks(book),
         open=_open(book, progress.max_delay_us, now),
         closed=ClosedBatches(**one_row(book, "closed", BATCHES)),
@@ -182,11 +182,11 @@ def _clocks(book: Ledger) -> tuple[SourceClock, ...]:
     return tuple(SourceClock(**row) for row in records(rows))
 
 
-def _open(book: Ledger, max_delay: int, now: int) -> OpenBatches:
+def _open(book: Ledger, max_delay: int, now: int) -> OpenBatchStatus:
     """Return the open batches; timeouts follow the rules in force, even if a row was written under others."""
     oldest = _oldest(book, max_delay)
     seconds = 0.0 if oldest is None else _open_for(book, now) / SECOND
-    return OpenBatches(**one_row(book, "open", BATCHES), oldest=oldest, oldest_age_seconds=seconds)
+    return OpenBatchStatus(**one_row(book, "open", BATCHES), oldest=oldest, oldest_age_seconds=seconds)
 
 
 def _oldest(book: Ledger, max_delay: int) -> OldestBatch | None:

@@ -48,7 +48,7 @@ NO_TABLE = ("DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_SCHEMA_
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class ClosedBatches:
     """Closed batches, with the columns of the view `closed_batches`, and the `since` of the next call."""
 
     batches: pa.Table
@@ -56,15 +56,15 @@ class Closed:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """The `rows` of a final state that some microbatches wrote, after `begin` and up to `end`, in the order of ids.
+class RowRange:
+    """The `rows` of a final state that some microbatches wrote, after `start` and up to `end`, in the order of ids.
 
-    With `after` it begins behind the row of microbatch `begin` that has this id; with `until` it ends with the row of
+    With `after` it begins behind the row of microbatch `start` that has this id; with `until` it ends with the row of
     microbatch `end` that has this one.
     """
 
     state: Final
-    begin: int
+    start: int
     end: int
     rows: int
     position: str
@@ -76,9 +76,9 @@ class Span:
         """Return the SQL condition that selects these rows."""
         column = WRITTEN_IN[self.state]
         if self.after is None:
-            later = f"{column} > {self.begin}"
+            later = f"{column} > {self.start}"
         else:
-            later = f"({column} > {self.begin} OR ({column} = {self.begin} AND id > {quoted(self.after)}))"
+            later = f"({column} > {self.start} OR ({column} = {self.start} AND id > {quoted(self.after)}))"
         if self.until is None:
             return f"{later} AND {column} <= {self.end}"
         return f"{later} AND ({column} < {self.end} OR ({column} = {self.end} AND id <= {quoted(self.until)}))"
@@ -87,7 +87,7 @@ class Span:
         """Raise LedgerRestoredError unless as many rows were found as the history says."""
         if count != self.rows:
             raise LedgerRestoredError(
-                f"microbatches {self.begin + (self.after is None)} to {self.end} wrote {self.rows} {self.state} rows, "
+                f"microbatches {self.start + (self.after is None)} to {self.end} wrote {self.rows} {self.state} rows, "
                 f"but {count} are there",
                 BY_HAND,
             )
@@ -99,7 +99,7 @@ def read_closed(
     batches_at_once: int | None = None,
     pivot: bool = False,
     types: Sequence[str] | None = None,
-) -> Closed:
+) -> ClosedBatches:
     """Return the batches that closed after `since`, each exactly once, in the order in which they closed.
 
     Args:
@@ -139,33 +139,35 @@ def read_closed(
         from windrow.reading.pivot import Pivot
 
         rows = Pivot.of(book, wanted.where, types).rows(rows)
-    return Closed(rows, wanted.position)
+    return ClosedBatches(rows, wanted.position)
 
 
-def span(book: Ledger, state: Final, since: str | int | None, rows_at_once: int | None = None) -> Span:
+def span(book: Ledger, state: Final, since: str | int | None, rows_at_once: int | None = None) -> RowRange:
     """Return which rows of a final state follow `since`, at most so many. Raises LedgerRestoredError, SettingsError."""
     if rows_at_once is not None and not (isinstance(rows_at_once, int) and rows_at_once > 0):
         raise SettingsError(f"batches_at_once is {rows_at_once!r}", "Give a whole number above 0, or leave it out.")
     reached = book.progress().microbatch
-    begin, read = _checked_position(book, since, reached)
+    start, read = _checked_position(book, since, reached)
     if read and state != "closed":
         raise SettingsError(
             f"since = {since!r} is between two closed batches",
             "Only closed batches can begin there: give a position without a slash.",
         )
-    after = _id_of(book, state, begin, read) if read else None
-    first = begin if read else begin + 1
+    after = _id_of(book, state, start, read) if read else None
+    first = start if read else start + 1
     history = book.rows("microbatch", f"microbatch, {state} AS written", f"microbatch >= {first}", "ORDER BY 1")
     total = np.cumsum(history["written"].to_numpy()) - read
     if rows_at_once is None or not total.size or total[-1] <= rows_at_once:
-        return Span(state, begin, reached, int(total[-1]) if total.size else 0, _position(book, reached), after, None)
+        return RowRange(
+            state, start, reached, int(total[-1]) if total.size else 0, _position(book, reached), after, None
+        )
     place = int(np.searchsorted(total, rows_at_once))
     end, left = history["microbatch"][place].as_py(), int(total[place]) - rows_at_once
     if not left:
-        return Span(state, begin, end, rows_at_once, _position(book, end), after, None)
+        return RowRange(state, start, end, rows_at_once, _position(book, end), after, None)
     within = history["written"][place].as_py() - left
-    return Span(
-        state, begin, end, rows_at_once, f"{_position(book, end)}/{within}", after, _id_of(book, state, end, within)
+    return RowRange(
+        state, start, end, rows_at_once, f"{_position(book, end)}/{within}", after, _id_of(book, state, end, within)
     )
 
 
@@ -244,7 +246,7 @@ def stream_closed(spark: SparkSession, ledger: str, since: int | None = None) ->
     taken_back = F.raise_error(F.lit(TAKEN_BACK)).cast("boolean")
     # The state is in both conditions: the first prunes files, the second must not raise for an open row.
     kept = F.when(~is_closed, F.lit(False)).when(arrives, F.lit(True)).otherwise(taken_back)
-    closed = changes.where(is_closed).where(kept).select(*tables.BATCH)
+    closed = changes.where(is_closed).where(kept).select(*tables.BATCH_COLUMNS)
     return closed if since is None else closed.where(F.col("closed_microbatch") > since)
 
 
@@ -262,6 +264,6 @@ def _changes(spark: SparkSession, ledger: str) -> DataFrame:
         raise TableMissingError(
             f"there is no ledger at {ledger}", "Give its path, or its name in a catalog."
         ) from error
-    if not names.issuperset(tables.BATCH):
+    if not names.issuperset(tables.BATCH_COLUMNS):
         raise IncompatibleTableError(f"{ledger} is a Delta table, but not a ledger", "Give the path of a ledger.")
     return changes

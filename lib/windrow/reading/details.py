@@ -8,7 +8,7 @@ from typing import Any, Literal
 from windrow.errors import NotFoundError
 from windrow.model import durations, tables
 from windrow.model.timestamps import time_text
-from windrow.reading.tables import Ledger, equal, moment, open_ledger, quoted, within
+from windrow.reading.tables import Ledger, equal, moment, open_ledger, overlap_condition, quoted
 from windrow.reading.values import records
 
 IDLE_TIMEOUT = 10_000_000
@@ -40,7 +40,7 @@ def batches(
     source: str | None = None,
     limit: int = 20,
     idle_timeout: int | None = IDLE_TIMEOUT,
-    begin: int | None = None,
+    start: int | None = None,
     end: int | None = None,
 ) -> list[dict[str, Any]]:
     """Return batches with their messages: open ones from the earliest window, closed ones from the latest.
@@ -48,8 +48,8 @@ def batches(
     Their windows have event times in [begin, end) (microseconds). Raises TableMissingError, IncompatibleTableError.
     """
     book = open_ledger(ledger)
-    begin = None if begin is None else begin + 1  # the end of a window is not inside
-    where = f"{equal({'key': key, 'source': source})} AND {within('window_start', 'window_end', begin, end)}"
+    start = None if start is None else start + 1  # the end of a window is not inside
+    where = f"{equal({'key': key, 'source': source})} AND {overlap_condition('window_start', 'window_end', start, end)}"
     order = "ORDER BY window_start, id" if state == "open" else "ORDER BY window_start DESC, id"
     chosen = records(book.rows(state, f"id, {START} AS start", where, f"{order} LIMIT {limit:d}"))
     if not chosen:
@@ -79,7 +79,7 @@ def rejections(
     reason: str | None = None,
     source: str | None = None,
     limit: int = 20,
-    begin: int | None = None,
+    start: int | None = None,
     end: int | None = None,
 ) -> list[dict[str, Any]]:
     """Return rejections as `rejection` does, the latest first, with an event time in [begin, end) (microseconds).
@@ -89,7 +89,7 @@ def rejections(
     order = f"ORDER BY microbatch DESC, received_at DESC NULLS LAST, id LIMIT {limit:d}"
     book = open_ledger(ledger)
     same = equal({"key": key, "reason": reason, "source": source})
-    where = f"{same} AND {within('event_time', 'event_time', begin, end)}"
+    where = f"{same} AND {overlap_condition('event_time', 'event_time', start, end)}"
     return records(book.rows("rejected", _rejected(book), where, order))
 
 
@@ -99,7 +99,7 @@ def _rejected(book: Ledger) -> str:
 
 
 def _read(book: Ledger, states: str | tuple[str, ...], where: str, order: str = "") -> list[dict[str, Any]]:
-    return records(book.rows(states, ", ".join(tables.BATCH), where, order))
+    return records(book.rows(states, ", ".join(tables.BATCH_COLUMNS), where, order))
 
 
 def nearest_batch(book: Ledger, where: str, at: int) -> str:
@@ -147,7 +147,7 @@ def _closing(timeout: int, clock: dict[str, int], idle_timeout: int | None) -> d
     idle_at = None if idle_timeout is None else clock["seen_at"] + max(0, timeout + idle_timeout - clock["clock"])
     if missing > 0:
         stands = f"the clock of its source stands at {time_text(clock['floor'])}"
-        why = f"it waits for {time_text(timeout)}, and {stands}, which is {durations.span(missing)} before"
+        why = f"it waits for {time_text(timeout)}, and {stands}, which is {durations.approximate_text(missing)} before"
         when = f"with the first message of its source whose received_at is {time_text(timeout)} or later"
     else:
         why = "the clock of its source has passed the timeout since the last microbatch"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import one_batch, plain
+from windrow.columnar.arrow import one_batch, to_plain_types
 from windrow.model import canonical
 from windrow.reading.tables import Ledger, open_ledger, quoted
 
@@ -31,7 +31,7 @@ Streams = Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LedgerSelection:
     """Which rows of a ledger: of these streams, those that are open or finished after microbatch `after`."""
 
     after: int = 0
@@ -90,12 +90,12 @@ class Digests:
         finished = self.rows.filter(pc.is_valid(self.rows["microbatch"])).sort_by(order).combine_chunks()
         runs = pc.run_end_encode(finished["microbatch"].combine_chunks())
         ends = runs.run_ends.to_pylist()
-        parts = [finished.slice(begin, end - begin) for begin, end in zip([0, *ends], ends, strict=False)]
+        parts = [finished.slice(start, end - start) for start, end in zip([0, *ends], ends, strict=False)]
         digests_of_parts = [canonical.digest(part.to_batches()) for part in parts]
         return pa.table([runs.values, [part.num_rows for part in parts], digests_of_parts], schema=MICROBATCH)
 
 
-def digests(ledger: str | Ledger, part: Part | None = None, version: int | None = None) -> Digests:
+def digests(ledger: str | Ledger, part: LedgerSelection | None = None, version: int | None = None) -> Digests:
     """Return the digests of a ledger.
 
     Args:
@@ -117,21 +117,21 @@ def digests(ledger: str | Ledger, part: Part | None = None, version: int | None 
         True
     """
     opened = ledger if isinstance(ledger, Ledger) else open_ledger(ledger, version)
-    wanted = part or Part()
+    wanted = part or LedgerSelection()
     pieces = [*map(batch_digests, wanted.batches(opened)), *map(rejection_digests, wanted.rejections(opened))]
     return Digests.of(pa.concat_tables(pieces))
 
 
 def batch_digests(batches: pa.Table) -> pa.Table:
-    """Return the digests of batches (`Part.batches`) in the columns of `ROW`."""
-    rows = one_batch(plain(batches))
+    """Return the digests of batches (`LedgerSelection.batches`) in the columns of `ROW`."""
+    rows = one_batch(to_plain_types(batches))
     inside = canonical.contents(rows["messages"])
     return _digested(rows, canonical.batches(rows, inside), canonical.digests(inside))
 
 
 def rejection_digests(rejections: pa.Table) -> pa.Table:
-    """Return the digests of rejections (`Part.rejections`) in the columns of `ROW`."""
-    rows = one_batch(plain(rejections))
+    """Return the digests of rejections (`LedgerSelection.rejections`) in the columns of `ROW`."""
+    rows = one_batch(to_plain_types(rejections))
     return _digested(rows, canonical.rejections(rows), pa.nulls(rows.num_rows, pa.string()))
 
 

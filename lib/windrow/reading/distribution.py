@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.errors import NotFoundError
-from windrow.reading.tables import equal, open_ledger, recorded_rules, within
+from windrow.reading.tables import equal, open_ledger, overlap_condition, recorded_rules
 
 SIZES = ("source", "state", "open_reason", "close_reason", "message_count", "bytes")
 DELAY = pa.schema([("name", pa.string()), ("outcome", pa.string()), ("delay_ms", pa.int64()), ("messages", pa.int64())])
@@ -64,7 +64,7 @@ class Distribution:
 
 
 def distribution(
-    ledger: str, key: str | None = None, source: str | None = None, begin: int | None = None, end: int | None = None
+    ledger: str, key: str | None = None, source: str | None = None, start: int | None = None, end: int | None = None
 ) -> Distribution:
     """Read batches with a window start in [begin, end) (microseconds), and rejected messages of that event time.
 
@@ -74,7 +74,7 @@ def distribution(
     rules = recorded_rules(book.progress().rules)
     asked = equal({"key": key, "source": source})
     in_batches, refused = (
-        f"{asked} AND {within(column, column, begin, end)}" for column in ("window_start", "event_time")
+        f"{asked} AND {overlap_condition(column, column, start, end)}" for column in ("window_start", "event_time")
     )
     sizes = book.rows(("open", "closed"), ", ".join(SIZES), in_batches)
     refusing = book.rows("rejected", "DISTINCT source", refused)

@@ -29,27 +29,27 @@ import pyarrow.parquet
 from windrow.errors import OutputFileError, first_line
 from windrow.model import tables
 from windrow.model.chunks import REFUSED
-from windrow.model.tables import OF_BATCH
+from windrow.model.tables import BATCH_KEY
 from windrow.model.timestamps import EPOCH, time_text
-from windrow.reading.closed import Final, Span, span
+from windrow.reading.closed import Final, RowRange, span
 from windrow.reading.pivot import EARLY, Pivot
-from windrow.reading.tables import Ledger, equal, open_ledger, quoted, within
-from windrow.reading.values import finite
+from windrow.reading.tables import Ledger, equal, open_ledger, overlap_condition, quoted
+from windrow.reading.values import replace_nan
 
-Format = Literal["parquet", "csv", "json", "raw"]
-What = Literal["batches", "messages", "pivot", "rejected", "bytes"]
+ExportFormat = Literal["parquet", "csv", "json", "raw"]
+ExportRows = Literal["batches", "messages", "pivot", "rejected", "bytes"]
 Shape = Callable[[pa.Table], pa.Table]
 Write = Callable[[pa.RecordBatch], object]
 
 TEXT = pa.large_string()  # a piece may exceed the 2 GiB limit of plain strings
 STANDARD_OUTPUT = "-"
-FORMATS: dict[str, Format] = {"parquet": "parquet", "csv": "csv", "json": "json", "raw": "raw"}
-ENDINGS: dict[str, Format] = {f".{name}": format_ for name, format_ in FORMATS.items() if name != "raw"}
+FORMATS: dict[str, ExportFormat] = {"parquet": "parquet", "csv": "csv", "json": "json", "raw": "raw"}
+ENDINGS: dict[str, ExportFormat] = {f".{name}": format_ for name, format_ in FORMATS.items() if name != "raw"}
 ENDINGS |= {".jsonl": "json", ".ndjson": "json"}
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ExportSelection:
     """Which rows to export: batches, their messages, rejections, or the bytes of records that a format refused.
 
     `pivot` is batches as rows of numbers, with a column for each of the `types` (None: those in these batches). With
@@ -58,9 +58,9 @@ class Choice:
     is the `window_start` of batches and the `event_time` of rejected messages.
     """
 
-    what: What = "batches"
+    what: ExportRows = "batches"
     key: str | None = None
-    begin: int | None = None
+    start: int | None = None
     end: int | None = None
     since: str | int | None = None
     types: Sequence[str] | None = None
@@ -77,11 +77,11 @@ class Choice:
         """Return the conditions on key and time as SQL."""
         time = "event_time" if self.what == "rejected" else "window_start"
         stream = equal({"key": self.key, "source": self.source})
-        conditions = f"{within(time, time, self.begin, self.end)} AND {stream}"
+        conditions = f"{overlap_condition(time, time, self.start, self.end)} AND {stream}"
         refused = f" AND starts_with(reason, {quoted(REFUSED)}) AND content IS NOT NULL"
         return conditions + refused if self.what == "bytes" else conditions
 
-    def written(self, span: Span) -> str:
+    def written(self, span: RowRange) -> str:
         """Return the conditions on key, time and what wrote the rows as SQL; open batches always count."""
         written = f"(state = 'open' OR {span.where})" if self.early else span.where
         return f"{written} AND {self.where}"
@@ -94,12 +94,12 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class ExportResult:
     """What was exported; `position` is the `since` of the next export."""
 
     file: str
-    format: Format
-    what: What
+    format: ExportFormat
+    what: ExportRows
     rows: int
     position: str
 
@@ -107,11 +107,11 @@ class Exported:
 def export(
     ledger: str,
     out: str,
-    choice: Choice | None = None,
+    choice: ExportSelection | None = None,
     format_: str | None = None,
     overwrite: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Exported:
+) -> ExportResult:
     """Write the chosen rows of a ledger to a file, or to standard output (`-`, not for parquet).
 
     Without `format_` the ending of the file decides. `progress` is called with the batches or rejected messages read so
@@ -120,7 +120,7 @@ def export(
     """
     kind = format_of(out, format_)
     book = open_ledger(ledger)
-    wanted = _refused_bytes(choice or Choice(), book) if kind == "raw" else choice or Choice()
+    wanted = _refused_bytes(choice or ExportSelection(), book) if kind == "raw" else choice or ExportSelection()
     written_by = span(book, wanted.state, wanted.since)
     written_by.require_whole(book.rows(wanted.state, "count(*) AS rows", written_by.where)["rows"][0].as_py())
     written = 0
@@ -130,23 +130,23 @@ def export(
             write(batch)
             written += batch.num_rows
             progress(read, max(read, written_by.rows))
-    return Exported(out, kind, wanted.what, written, written_by.position)
+    return ExportResult(out, kind, wanted.what, written, written_by.position)
 
 
-def _refused_bytes(choice: Choice, book: Ledger) -> Choice:
+def _refused_bytes(choice: ExportSelection, book: Ledger) -> ExportSelection:
     """Return the choice of the bytes that a format refused, in place of their rejections. Raises OutputFileError."""
     if choice.what not in ("rejected", "bytes"):
         raise OutputFileError("--format raw exports the bytes that a format refused", "Add --rejected.")
     if not book.raw:
         raise OutputFileError("the depot is not a raw depot, so no format refused anything", "Use csv or json.")
-    if (choice.key, choice.source, choice.begin, choice.end) != (None,) * 4:
+    if (choice.key, choice.source, choice.start, choice.end) != (None,) * 4:
         raise OutputFileError(
             "bytes that a format refused have no source, key or time", "Leave out --source, --key, --from and --to."
         )
     return replace(choice, what="bytes")
 
 
-def format_of(out: str, name: str | None) -> Format:
+def format_of(out: str, name: str | None) -> ExportFormat:
     """Return the given format, or the one that the ending of the file names. Raises OutputFileError."""
     known = f"Known are {', '.join(FORMATS)}."
     if name is not None and name not in FORMATS:
@@ -195,17 +195,19 @@ def _require_place(target: Path, overwrite: bool) -> None:
         raise OutputFileError(f"{target} exists already", "Name another file, or add --overwrite.")
 
 
-def shape_of(book: Ledger, choice: Choice, written_by: Span) -> tuple[pa.Schema, Shape]:
+def shape_of(book: Ledger, choice: ExportSelection, written_by: RowRange) -> tuple[pa.Schema, Shape]:
     """Return the columns of an export, and the function that makes its rows from those of the ledger."""
     if choice.what == "messages":
-        return pa.schema([*_batch(book, OF_BATCH), *tables.message_type(book.payload)]), _messages
+        return pa.schema([*_batch(book, BATCH_KEY), *tables.message_type(book.payload)]), _messages
     if choice.what == "pivot":
         pivot = Pivot.of(book, choice.written(written_by), choice.types, choice.early)
         return pivot.schema, pivot.rows
     return _read(book, choice), lambda rows: rows
 
 
-def rows_of(book: Ledger, choice: Choice, written_by: Span, shape: Shape) -> Iterator[tuple[int, pa.RecordBatch]]:
+def rows_of(
+    book: Ledger, choice: ExportSelection, written_by: RowRange, shape: Shape
+) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the rows piece by piece, each piece with the number of ledger rows read so far."""
     schema, states = _read(book, choice), EARLY if choice.early else choice.state
     read = 0
@@ -216,7 +218,7 @@ def rows_of(book: Ledger, choice: Choice, written_by: Span, shape: Shape) -> Ite
             yield read, batch
 
 
-def _read(book: Ledger, choice: Choice) -> pa.Schema:
+def _read(book: Ledger, choice: ExportSelection) -> pa.Schema:
     """Return the columns of the ledger that an export reads."""
     what = choice.what
     if what == "bytes":
@@ -224,7 +226,7 @@ def _read(book: Ledger, choice: Choice) -> pa.Schema:
     if what == "rejected":
         raw = [field for field in tables.RAW_FIELDS if field[0] in tables.RAW_REJECTED] if book.raw else []
         return pa.schema([*tables.rejected_fields(book.payload), *raw])
-    names = (*OF_BATCH, *(["state"] if choice.early else []), "messages")
+    names = (*BATCH_KEY, *(["state"] if choice.early else []), "messages")
     return _batch(book, names if what in ("messages", "pivot") else None)
 
 
@@ -237,12 +239,14 @@ def _messages(batches: pa.Table) -> pa.Table:
     """Return a row for each message, with the columns of its batch."""
     inside = batches["messages"].combine_chunks()
     messages = pa.Table.from_struct_array(pc.list_flatten(inside))
-    batch = batches.select(OF_BATCH).take(pc.list_parent_indices(inside))
-    return pa.table({name: batch[name] for name in OF_BATCH} | {name: messages[name] for name in messages.column_names})
+    batch = batches.select(BATCH_KEY).take(pc.list_parent_indices(inside))
+    return pa.table(
+        {name: batch[name] for name in BATCH_KEY} | {name: messages[name] for name in messages.column_names}
+    )
 
 
 @contextmanager
-def open_writer(format_: Format, sink: BinaryIO, schema: pa.Schema) -> Iterator[Write]:
+def open_writer(format_: ExportFormat, sink: BinaryIO, schema: pa.Schema) -> Iterator[Write]:
     """Yield what writes rows of a schema; leaving it completes the content, and the file stays open.
 
     A csv has a header, text is quoted, and NULL is empty and unquoted. A json has one object on each line, `raw` the
@@ -279,7 +283,7 @@ def json_text(value: Any) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_text, allow_nan=False)
     except ValueError:
-        return json_text(finite(value))
+        return json_text(replace_nan(value))
 
 
 def _text(value: datetime | bytes) -> str:

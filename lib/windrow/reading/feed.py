@@ -10,14 +10,14 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import to_plain_types
 from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION
 from windrow.model.messages import COLUMNS, INVALID_VALUE
 from windrow.reading.log import earliest_readable
 from windrow.reading.tables import DepotTable, changes_of
 
 if TYPE_CHECKING:
-    from windrow.expressions import Mapping
+    from windrow.expressions import ColumnMapping
 
 Found = TypeVar("Found")
 
@@ -42,11 +42,11 @@ def messages(log: DepotTable, first: int, columns: dict[str, str], payload: pa.D
     Mapped payloads get the type `payload`; None is the one that the mapping gives. Raises ExpressionError for
     a mapping that needs Spark.
     """
-    from windrow.expressions import Mapping
+    from windrow.expressions import ColumnMapping
 
     if not isinstance(log, DeltaTable):
         return _plain(log, first)
-    mapping = Mapping.of_depot(columns, names(log))
+    mapping = ColumnMapping.of_depot(columns, names(log))
     if mapping is None:
         return _plain(log, first)
     # All columns are read, because delta-rs cannot select a column whose name has a dot.
@@ -60,7 +60,7 @@ def rows(log: DepotTable, first: int) -> Iterator[pa.Table]:
         yield added.drop_columns([name for name in FEED_COLUMNS if name in added.column_names])
 
 
-def apply(mapping: Mapping, added: pa.Table, payload: pa.DataType) -> pa.Table:
+def apply(mapping: ColumnMapping, added: pa.Table, payload: pa.DataType) -> pa.Table:
     """Return rows of the feed as the mapping makes messages of them, with `version` and payloads of a type."""
     rows = added.drop_columns([name for name in FEED_COLUMNS if name in added.column_names])
     messages = mapping.apply(rows, payload).read_all()
@@ -80,5 +80,5 @@ def _plain(log: DepotTable, first: int) -> Iterator[pa.Table]:
 
 def _added(log: DepotTable, first: int, wanted: list[str] | None) -> Iterator[pa.Table]:
     for batch in changes_of(log, first, columns=wanted, skip_unknown=True):
-        feed = plain(pa.Table.from_batches([batch]))
+        feed = to_plain_types(pa.Table.from_batches([batch]))
         yield feed.filter(pc.equal(feed[CHANGE], "insert"))

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.errors import NotFoundError
-from windrow.reading.tables import Ledger, open_ledger, within
+from windrow.reading.tables import Ledger, open_ledger, overlap_condition
 
 HISTORY = """
 SELECT h.microbatch, attempt, kind, messages_read AS messages, accepted, rejected, opened, closed, depot_version,
@@ -34,7 +34,7 @@ LATER = ("migrated", "overtook")
 MAX_COMMITS = 2_000  # each is a file of the log to open
 
 
-def history(ledger: str | Ledger, begin: int | None = None, end: int | None = None) -> pa.Table:
+def history(ledger: str | Ledger, start: int | None = None, end: int | None = None) -> pa.Table:
     """Return the microbatches that started in [begin, end) (microseconds), in their order.
 
     One of a topology has a row for each depot that it read, or one alone, with what a topology records besides.
@@ -45,7 +45,7 @@ def history(ledger: str | Ledger, begin: int | None = None, end: int | None = No
     is no microbatch, TableMissingError, IncompatibleTableError.
     """
     book = ledger if isinstance(ledger, Ledger) else open_ledger(ledger)
-    bounded = within("started_at", "started_at", begin, end)
+    bounded = overlap_condition("started_at", "started_at", start, end)
     columns, then = (OF_TOPOLOGY, ", depot") if book.of_topology else ("", "")
     for name in LATER if book.of_topology else ():  # a table that was not extended since lacks these columns
         columns += f" {name}," if name in book.names else f" NULL::VARCHAR[] AS {name},"

@@ -117,7 +117,7 @@ def kept(table: TableLog) -> str | None:
     factors = {"second": "s", "minute": "m", "hour": "h", "day": "d", "week": "d"}
     count = int(parts[1]) * (7 if parts[2] == "week" else 1)
     try:
-        return durations.text(durations.microseconds(f"{count}{factors[parts[2]]}"))
+        return durations.format_duration(durations.microseconds(f"{count}{factors[parts[2]]}"))
     except WindrowError:
         return interval
 

@@ -20,12 +20,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import plain_type, whole
+from windrow.columnar.arrow import combine_chunks, to_plain_type
 from windrow.delta.locations import for_spark, parts, quoted, reference
 from windrow.errors import IncompatibleTableError, OutputFileError, SettingsError, TableMissingError, first_line
 from windrow.model.payload import name as name_of
 from windrow.model.payload import of_column
-from windrow.model.tables import OF_BATCH, batch_fields, open_batches
+from windrow.model.tables import BATCH_KEY, batch_fields, open_batches
 from windrow.reading.tables import Ledger, recorded_rules
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ EARLY = ("closed", "open")
 Numbers = npt.NDArray[np.generic]
 
 
-def once(types: Sequence[str]) -> tuple[str, ...]:
+def unique_types(types: Sequence[str]) -> tuple[str, ...]:
     """Return each type once. Raises SettingsError for one text, of which each letter would be a type."""
     if isinstance(types, str):
         raise SettingsError(f"types = {types!r} is no list", f"Write types=[{types!r}].")
@@ -62,7 +62,7 @@ class Pivot:
         rules = book.rows("microbatch", "rules", rest="GROUP BY rules")["rules"].to_pylist()
         kept = any(recorded_rules(one).get("on_repeat") == "keep" for one in rules if one)
         if types is not None:
-            return cls(once(types), book.payload, kept, early)
+            return cls(unique_types(types), book.payload, kept, early)
         each = "DISTINCT unnest(list_distinct(list_transform(messages, lambda one: one.type))) AS type"
         result = book.rows(EARLY if early else "closed", each, where)["type"].to_pylist()
         return cls(tuple(sorted(result, key=str.encode)), book.payload, kept, early)
@@ -92,7 +92,7 @@ class Pivot:
     @property
     def batch(self) -> tuple[str, ...]:
         """Return the columns of a batch."""
-        return (*OF_BATCH, "state") if self.early else OF_BATCH
+        return (*BATCH_KEY, "state") if self.early else BATCH_KEY
 
     def columns(self, type_: str) -> dict[str, str]:
         """Return the names of the columns of a type by what they hold.
@@ -106,7 +106,7 @@ class Pivot:
 
     def rows(self, batches: pa.Table) -> pa.Table:
         """Return a row for each batch; `batches` has the columns of a batch and its messages."""
-        lists = whole(batches["messages"])
+        lists = combine_chunks(batches["messages"])
         inside = pc.list_flatten(lists)
         numbers = self._numbers(pc.struct_field(inside, "payload"))
         code = pc.index_in(pc.struct_field(inside, "type"), pa.array(self.types, pa.string()))
@@ -177,8 +177,8 @@ def pivot(batches: pa.Table, types: Sequence[str], repeats: bool = False) -> pa.
         >>> windrow.pivot(closed.batches, ["temperature"])["temperature"].to_pylist()
         [21.5]
     """
-    payload = plain_type(batches.schema.field("messages").type.value_type.field("payload").type)
-    return Pivot(once(types), payload, repeats).rows(batches)
+    payload = to_plain_type(batches.schema.field("messages").type.value_type.field("payload").type)
+    return Pivot(unique_types(types), payload, repeats).rows(batches)
 
 
 def create_pivot_view(
@@ -223,7 +223,7 @@ def create_pivot_view(
         raise TableMissingError(
             f"there is no ledger at {ledger}", "Give its path, or its name in a catalog."
         ) from error
-    query = Pivot(once(types), payload, repeats, early).query(table)
+    query = Pivot(unique_types(types), payload, repeats, early).query(table)
     try:
         spark.sql(f"CREATE OR REPLACE {'' if '.' in view else 'TEMPORARY '}VIEW {quoted(*parts(view))} AS {query}")
     except PySparkException as error:

@@ -17,9 +17,8 @@ import pyarrow.compute as pc
 
 from windrow.batching.rules import Rules
 from windrow.errors import MessagesError, NotFoundError
-from windrow.expressions import DEPOT
-from windrow.expressions import Mapping as ColumnMapping
-from windrow.model.durations import UNITS, span, text
+from windrow.expressions import DEPOT, ColumnMapping
+from windrow.model.durations import UNITS, approximate_text, format_duration
 from windrow.model.messages import microseconds
 from windrow.model.payload import parse
 from windrow.reading.tuning import Trial, advise
@@ -67,7 +66,7 @@ CORRECT = "A comment in the file has the line that corrects them: put it in plac
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ColumnChoice:
     """A setting with the value that is proposed, and why."""
 
     name: str
@@ -83,10 +82,10 @@ class Proposal:
     """
 
     rows: int
-    payload_type: Choice | None
-    columns: tuple[Choice, ...]
-    rules: tuple[Choice, ...]
-    correction: Choice | None
+    payload_type: ColumnChoice | None
+    columns: tuple[ColumnChoice, ...]
+    rules: tuple[ColumnChoice, ...]
+    correction: ColumnChoice | None
     notes: tuple[str, ...]
 
 
@@ -120,7 +119,7 @@ class Search:
         self.rows = rows
         self.left = list(rows.column_names)
 
-    def times(self) -> Iterator[Choice]:
+    def times(self) -> Iterator[ColumnChoice]:
         """Yield where the event time comes from, and when a row arrived. Raises MessagesError if nothing is a time."""
         times = {name: expression for name in self.left if (expression := self._time(name)) is not None}
         if not times:
@@ -133,15 +132,15 @@ class Search:
         others = {name: _middle(expression[1]) for name, expression in times.items() if name != event}
         received = self._named("received_at", others) or max(others, key=others.__getitem__, default=None)
         named = plain_name(event) in NAMES["event_time"]
-        yield Choice("event_time", times[event][0], "by its name" if named else "the earliest times")
+        yield ColumnChoice("event_time", times[event][0], "by its name" if named else "the earliest times")
         if received is None:
-            yield Choice("received_at", times[event][0], "the event time, for no column says when a row arrived")
+            yield ColumnChoice("received_at", times[event][0], "the event time, for no column says when a row arrived")
         else:
             named = plain_name(received) in NAMES["received_at"]
-            yield Choice("received_at", times[received][0], "by its name" if named else LATEST)
+            yield ColumnChoice("received_at", times[received][0], "by its name" if named else LATEST)
         self.left = [name for name in self.left if name not in (event, received)]
 
-    def identity(self) -> Iterator[Choice]:
+    def identity(self) -> Iterator[ColumnChoice]:
         """Yield the key, the source and the type."""
         known, why = self._take("key", _is_plain), "by its name"
         repeated = {name: count for name, count in self._texts().items() if 1 < count <= self.rows.num_rows // 2}
@@ -150,25 +149,25 @@ class Search:
             self.left.remove(known)
         key = "'all'" if known is None else self._text(known)
         values = "" if known is None else f"{why}; {self._distinct(known):,} values"
-        yield Choice("key", key, values or "no column names a device: all is one stream")
+        yield ColumnChoice("key", key, values or "no column names a device: all is one stream")
         source = self._take("source", _is_plain)
         clock = "each key has its own clock" if source is None else "by its name: whose clock it is"
-        yield Choice("source", key if source is None else self._text(source), clock)
+        yield ColumnChoice("source", key if source is None else self._text(source), clock)
         kind = self._take("type", _is_plain)
         if kind is not None:
-            yield Choice("type", self._text(kind), f"by its name; {self._distinct(kind):,} values")
+            yield ColumnChoice("type", self._text(kind), f"by its name; {self._distinct(kind):,} values")
         else:
-            yield Choice("type", "'row'", "no column says what was measured: a row is one message")
+            yield ColumnChoice("type", "'row'", "no column says what was measured: a row is one message")
 
-    def sequence(self) -> Iterator[Choice]:
+    def sequence(self) -> Iterator[ColumnChoice]:
         """Yield what orders messages of the same time, if the table has it."""
         column = self._take("sequence", pa.types.is_integer)
         if column is not None:
-            yield Choice(
+            yield ColumnChoice(
                 "sequence", f"CAST({quoted(column)} AS BIGINT)", "by its name; orders messages of the same time"
             )
 
-    def payload(self) -> tuple[list[Choice], Choice | None]:
+    def payload(self) -> tuple[list[ColumnChoice], ColumnChoice | None]:
         """Return the payload and its type; none if no column is left for it."""
         named = self._take("payload", lambda type_: _payload_type(type_) is not None)
         values = [name for name in self.left if _payload_type(self._type(name)) is not None]
@@ -186,16 +185,16 @@ class Search:
         inner = ", ".join(f"'{field}', CAST({quoted(name)} AS {kinds[field]})" for field, name in fields.items())
         declared = "STRUCT<" + ", ".join(f"{field}: {kind}" for field, kind in kinds.items()) + ">"
         why = f"{len(fields)} columns are left: a message has them all"
-        type_ = Choice("payload_type", declared, "the types of the columns")
-        return [Choice("payload", f"named_struct({inner})", why)], type_
+        type_ = ColumnChoice("payload_type", declared, "the types of the columns")
+        return [ColumnChoice("payload", f"named_struct({inner})", why)], type_
 
-    def _single(self, name: str) -> tuple[list[Choice], Choice | None]:
+    def _single(self, name: str) -> tuple[list[ColumnChoice], ColumnChoice | None]:
         kind = _payload_type(self._type(name))
         reason = "by its name" if name in self._candidates("payload", [name]) else "the only number that is left"
         if kind == "STRING":
-            return [Choice("payload", self._text(name), reason)], None
-        typed = Choice("payload_type", str(kind), f"{name} is {self._type(name)}; without it, payloads are text")
-        return [Choice("payload", f"CAST({quoted(name)} AS {kind})", reason)], typed
+            return [ColumnChoice("payload", self._text(name), reason)], None
+        typed = ColumnChoice("payload_type", str(kind), f"{name} is {self._type(name)}; without it, payloads are text")
+        return [ColumnChoice("payload", f"CAST({quoted(name)} AS {kind})", reason)], typed
 
     def _take(self, column: str, allowed: Callable[[pa.DataType], bool]) -> str | None:
         """Return the column with the surest name for a message column, and take it."""
@@ -288,13 +287,13 @@ def _middle(numbers: pa.ChunkedArray) -> float:
     return float(np.median(valid.to_numpy())) if len(valid) else 0.0
 
 
-def _messages(rows: pa.Table, columns: Mapping[str, str], payload_type: Choice | None = None) -> pa.Table:
+def _messages(rows: pa.Table, columns: Mapping[str, str], payload_type: ColumnChoice | None = None) -> pa.Table:
     expressions = {"source": "''", "sequence": "NULL", "payload": "NULL"} | dict(columns)
     mapping = ColumnMapping.of(expressions, rows.column_names, section=DEPOT, rejects=True)
     return mapping.apply(rows, parse("string" if payload_type is None else payload_type.value)).read_all()
 
 
-def _rules(messages: pa.Table, latest: int) -> tuple[list[Choice], list[str]]:
+def _rules(messages: pa.Table, latest: int) -> tuple[list[ColumnChoice], list[str]]:
     """Return rules for messages: a batch for each key and window on the calendar; and the sources with wrong clocks."""
     version = pa.repeat(pa.scalar(0, pa.int64()), messages.num_rows)
     trial, usual = Trial.of(messages.append_column("version", version), latest=latest), Rules()
@@ -307,20 +306,20 @@ def _rules(messages: pa.Table, latest: int) -> tuple[list[Choice], list[str]]:
     delay = max(needed, usual.max_delay)  # rows that all came sooner do not say that none ever comes later
     late = "the default: no column says how late rows come" if same else _kept(delay, every)
     rules = [
-        Choice("window", text(window), f"{rate}; choose what belongs together downstream"),
-        Choice("window_anchor", "aligned", "windows on the calendar, as those of Spark and SQL"),
-        Choice("on_repeat", "keep", "all measurements of a window stay in one batch"),
-        Choice("max_delay", text(delay), late),
+        ColumnChoice("window", format_duration(window), f"{rate}; choose what belongs together downstream"),
+        ColumnChoice("window_anchor", "aligned", "windows on the calendar, as those of Spark and SQL"),
+        ColumnChoice("on_repeat", "keep", "all measurements of a window stay in one batch"),
+        ColumnChoice("max_delay", format_duration(delay), late),
     ]
     return rules, sorted(trial.left_out)
 
 
-def _correction(messages: pa.Table, mapping: Mapping[str, str], wrong: Sequence[str]) -> Choice:
+def _correction(messages: pa.Table, mapping: Mapping[str, str], wrong: Sequence[str]) -> ColumnChoice:
     """Return the event time that corrects the clocks of sources."""
     offset = microseconds(messages["event_time"]) - microseconds(messages["received_at"])
     of = pc.index_in(messages["source"], pa.array(wrong, pa.string())).to_numpy()
     offsets = {source: plain_offset(int(np.median(offset[of == at]))) for at, source in enumerate(wrong)}
-    return Choice("event_time", corrected(mapping, offsets), f"corrects the clocks of {_named(wrong)}")
+    return ColumnChoice("event_time", corrected(mapping, offsets), f"corrects the clocks of {_named(wrong)}")
 
 
 def _named(sources: Sequence[str]) -> str:
@@ -333,9 +332,9 @@ def _kept(delay: int, every: int) -> str:
     """Say what a max_delay keeps of the rows that were looked at, and which one keeps all of them."""
     if delay >= every:
         return "keeps all of these rows"
-    return f"keeps {KEPT:g} % of these rows, {text(every)} all; `windrow tune` looks at more"
+    return f"keeps {KEPT:g} % of these rows, {format_duration(every)} all; `windrow tune` looks at more"
 
 
 def _about(gap: int) -> str:
     digit = 10 ** max(0, len(str(gap)) - 2)
-    return span(round(gap / digit) * digit)
+    return approximate_text(round(gap / digit) * digit)

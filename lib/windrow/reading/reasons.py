@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from windrow.model.durations import enough, span
+from windrow.model.durations import approximate_text, ceil_text
 from windrow.model.timestamps import time_text
 
 
 @dataclass(frozen=True, slots=True)
-class Why:
+class Explanation:
     """What happened, and what would have kept the message."""
 
     why: str
@@ -38,7 +38,7 @@ def reason_hint(reason: str) -> str:
     return HINTS.get(reason, "correct the format, or the program that writes the source")
 
 
-def explain(refused: Mapping[str, Any], max_delay: int, max_lead: int, first: str | None = None) -> Why:
+def explain(refused: Mapping[str, Any], max_delay: int, max_lead: int, first: str | None = None) -> Explanation:
     """Return why a message was rejected under the rules of its microbatch (microseconds).
 
     `refused` is its row in the ledger, with `event_time_us`, `received_at_us` and `processing_time_us`. `first` is the
@@ -51,43 +51,54 @@ def explain(refused: Mapping[str, Any], max_delay: int, max_lead: int, first: st
         return _too_far_ahead(max_lead, max_lead + off_by)
     if reason == "duplicate":
         where = f" and is in {first}" if first else ""
-        return Why(
+        return Explanation(
             f"a message of the same source, key, type and time came before it{where}; "
             "the first one wins, payloads are not compared",
             "if both are meant, they need different types or times",
         )
     if reason == "clock_ahead":
-        return Why(
-            f"when it was read, its received_at was {span(off_by)} beyond the wall clock + max_clock_skew",
+        return Explanation(
+            f"when it was read, its received_at was {approximate_text(off_by)} beyond the wall clock + max_clock_skew",
             "correct the clock of the machine that sets received_at; this message moved no clock and harmed no other",
         )
-    return Why(
+    return Explanation(
         f"it is not a message that can be batched: {refused['detail'] or reason}",
         "the writer of the depot, or the mapping of its columns, must give every message source, key, type, event_time "
         "and received_at, and values of their types; try_cast in [depot.columns] makes NULL of other values",
     )
 
 
-def _too_old(refused: Mapping[str, Any], max_delay: int, age: int) -> Why:
+def _too_old(refused: Mapping[str, Any], max_delay: int, age: int) -> Explanation:
     """Distinguish a message that came late from one whose source's clock others, or a tick, had moved on."""
-    kept = f'max_delay = "{enough(age)}" would have kept it'
+    kept = f'max_delay = "{ceil_text(age)}" would have kept it'
     event_time, received_at, processed = (refused[f"{name}_us"] for name in TIMES)
     own = None if event_time is None or received_at is None else received_at - event_time
     if own is None or own >= age:
-        return Why(f"max_delay was {span(max_delay)}; it came {span(age)} after its time", kept)
+        return Explanation(
+            f"max_delay was {approximate_text(max_delay)}; it came {approximate_text(age)} after its time", kept
+        )
     clock = "" if processed is None else f" at {time_text(processed)}"
-    moved = f"the clock of source {refused['source']!r} was{clock} already, {span(age)} after its time"
+    moved = f"the clock of source {refused['source']!r} was{clock} already, {approximate_text(age)} after its time"
     if own > max_delay:
-        return Why(f"max_delay was {span(max_delay)}; it came {span(own)} after its time, when {moved}", kept)
-    came = f"it came {span(own)} after its time" if own >= 0 else f"it came {span(-own)} before its time"
-    return Why(
-        f"max_delay was {span(max_delay)}; {came}, but {moved}: other messages of the source, or a tick, had moved it",
+        return Explanation(
+            f"max_delay was {approximate_text(max_delay)}; it came {approximate_text(own)} after its time, "
+            f"when {moved}",
+            kept,
+        )
+    came = (
+        f"it came {approximate_text(own)} after its time"
+        if own >= 0
+        else f"it came {approximate_text(-own)} before its time"
+    )
+    return Explanation(
+        f"max_delay was {approximate_text(max_delay)}; {came}, but {moved}: other messages of the source, "
+        "or a tick, had moved it",
         f"a separate source for each device or file gives each its own clock; or {kept}",
     )
 
 
-def _too_far_ahead(max_lead: int, ahead: int) -> Why:
-    return Why(
-        f"max_lead was {span(max_lead)}; its time was {span(ahead)} after its arrival",
-        f'max_lead = "{enough(ahead)}" would have kept it, if the clock of its device is right',
+def _too_far_ahead(max_lead: int, ahead: int) -> Explanation:
+    return Explanation(
+        f"max_lead was {approximate_text(max_lead)}; its time was {approximate_text(ahead)} after its arrival",
+        f'max_lead = "{ceil_text(ahead)}" would have kept it, if the clock of its device is right',
     )

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from windrow.columnar.arrow import plain
-from windrow.delta.table import history, reading
+from windrow.columnar.arrow import to_plain_types
+from windrow.delta.table import history, translate_read_errors
 from windrow.errors import NotFoundError
 from windrow.model.commits import rows_added
 from windrow.model.messages import conform, microseconds, schema
@@ -35,7 +35,7 @@ def recent(
     depot: str,
     columns: dict[str, str] | None = None,
     most: int = MOST,
-    begin: int | None = None,
+    start: int | None = None,
     end: int | None = None,
     payload_type: str = "",
 ) -> Recent:
@@ -46,10 +46,10 @@ def recent(
     needs Spark.
     """
     log, payload = depot_table(depot), parse(payload_type) if payload_type else None
-    bounded = begin is not None or end is not None
+    bounded = start is not None or end is not None
     wanted = 0 if bounded or not isinstance(log, DeltaTable) else _first_needed(log, most + 1)
-    with reading(depot, "depot"):
-        first, rows = feed.read_from(log, wanted, lambda at: _read(log, at, columns or {}, payload, begin, end))
+    with translate_read_errors(depot, "depot"):
+        first, rows = feed.read_from(log, wanted, lambda at: _read(log, at, columns or {}, payload, start, end))
     if not rows.num_rows:
         raise NotFoundError(
             f"the depot {depot} has no message{' in this range' if bounded else ''}",
@@ -68,7 +68,7 @@ def recent_rows(depot: str, most: int) -> pa.Table:
     """
     log = depot_table(depot)
     wanted = _first_needed(log, most) if isinstance(log, DeltaTable) else 0
-    with reading(depot, "depot"):
+    with translate_read_errors(depot, "depot"):
         return feed.read_from(log, wanted, lambda at: _at_most(most, log, at))[1]
 
 
@@ -79,7 +79,7 @@ def _at_most(most: int, log: DepotTable, first: int) -> pa.Table:
         count += piece.num_rows
         if count >= most:
             break
-    return pa.concat_tables(map(plain, kept[1:] or kept)).slice(0, most)
+    return pa.concat_tables(map(to_plain_types, kept[1:] or kept)).slice(0, most)
 
 
 def _first_needed(log: DeltaTable, most: int) -> int:
@@ -97,7 +97,7 @@ def _read(
     first: int,
     columns: dict[str, str],
     payload: pa.DataType | None,
-    begin: int | None,
+    start: int | None,
     end: int | None,
 ) -> pa.Table:
     kept = []
@@ -105,8 +105,8 @@ def _read(
         messages = conform(piece, payload)
         received_at = microseconds(messages["received_at"])
         mask = np.ones(messages.num_rows, np.bool_)
-        if begin is not None:
-            mask &= received_at >= begin
+        if start is not None:
+            mask &= received_at >= start
         if end is not None:
             mask &= received_at < end
         kept.append(messages.filter(pa.array(mask)))

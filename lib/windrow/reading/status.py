@@ -27,7 +27,7 @@ LAST_MICROBATCHES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class ReadableRange:
     """The earliest version of a table that can still be read, and how long the table keeps removed files."""
 
     version: int
@@ -57,7 +57,7 @@ class DepotStatus:
     changed_version: int | None
     skipped_versions: tuple[int, ...]
     clock: str | None
-    reach: Reach
+    reach: ReadableRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class LedgerStatus:
     version: int
     microbatch: int
     paused: bool
-    reach: Reach
+    reach: ReadableRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ def common_status(book: Ledger, places: Places, now: int) -> dict[str, Any]:
     waiting = [depot.messages_waiting for depot in depots]
     messages = None if None in waiting else sum(number or 0 for number in waiting)
     own = ledger_log(book)
-    reach = Reach(earliest_readable(own), kept(own))
+    reach = ReadableRange(earliest_readable(own), kept(own))
     return {
         "depots": depots,
         "ledger": LedgerStatus(book.location, book.version, progress.microbatch, progress.paused, reach),
@@ -195,7 +195,7 @@ def _depot(book: Ledger, name: str | None, place: DepotPlace, now: int) -> Depot
         changed_version=waits.changed,
         skipped_versions=tuple(one for one in skipped_versions(book, name) if one <= progress.depot_version),
         clock=records(clocks)[0]["clock"],
-        reach=Reach(earliest_readable(log, depot=True), kept(log)),
+        reach=ReadableRange(earliest_readable(log, depot=True), kept(log)),
     )
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from windrow.delta.log import Table, identity
+from windrow.delta.log import TableInfo, identity
 from windrow.delta.query import Relation, TableRows, answer, identifier
 from windrow.delta.row_changes import changes
 from windrow.delta.table import open_table
@@ -70,7 +70,7 @@ class SparkDepot(SparkTable, Protocol):
     """A depot whose changes Spark reads and maps to messages, or to raw chunks."""
 
     @property
-    def table(self) -> Table:
+    def table(self) -> TableInfo:
         """Return its identity, version and columns."""
 
     @property
@@ -245,7 +245,7 @@ class Ledger:
     @property
     def raw(self) -> bool:
         """Tell whether its depot is a raw depot."""
-        return tables.is_over_raw(self.names)
+        return tables.reads_raw_depot(self.names)
 
     @property
     def payload(self) -> pa.DataType:
@@ -255,7 +255,7 @@ class Ledger:
     @property
     def of_topology(self) -> bool:
         """Tell whether it is the table of states of a topology."""
-        return tables.is_of_topology(self.names)
+        return tables.is_topology_ledger(self.names)
 
     def progress(self, depot: str | None = None) -> Progress:
         """Return the progress in the depot of a batcher, or in a `depot` of a topology.
@@ -309,7 +309,7 @@ def open_ledger(location: str, version: int | None = None, of_topology: bool = F
     table, copied = (open_table(location, "ledger"), None) if reader is None else reader.ledger(location, version)
     names = {field.name for field in table.schema().fields}
     is_ledger = "state" in table.metadata().partition_columns and names >= LEDGER_COLUMNS
-    if not is_ledger or tables.is_of_topology(names) != of_topology:
+    if not is_ledger or tables.is_topology_ledger(names) != of_topology:
         wanted = "a table of states" if of_topology else "a ledger"
         raise IncompatibleTableError(f"{location} is a Delta table, but not {wanted}", f"Give the path of {wanted}.")
     if copied is not None:
@@ -402,9 +402,9 @@ def recorded_rules(rules: str | None) -> dict[str, Any]:
     return {**recorded, **durations}
 
 
-def within(first: str, last: str, begin: int | None, end: int | None) -> str:
+def overlap_condition(first: str, last: str, start: int | None, end: int | None) -> str:
     """Return the SQL condition that the time from one column to another, both included, overlaps [begin, end)."""
-    bounds = ((first, "<", end), (last, ">=", begin))
+    bounds = ((first, "<", end), (last, ">=", start))
     conditions = [f"{name} {compare} {moment(bound)}" for name, compare, bound in bounds if bound is not None]
     return f"({' AND '.join(conditions) or 'true'})"
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from windrow.errors import NotFoundError
 from windrow.model import tables
-from windrow.reading.tables import Ledger, equal, open_ledger, within
+from windrow.reading.tables import Ledger, equal, open_ledger, overlap_condition
 
 MESSAGES = "sum(CASE state WHEN 'rejected' THEN 1 ELSE message_count END)"
 
@@ -27,7 +27,7 @@ def time_range(
     ledger: str,
     key: str | None = None,
     source: str | None = None,
-    begin: int | None = None,
+    start: int | None = None,
     end: int | None = None,
     most: int = 6,
 ) -> TimeRange:
@@ -38,9 +38,9 @@ def time_range(
     IncompatibleTableError.
     """
     book = open_ledger(ledger)
-    in_batches = within("window_start", "timeout_at", begin, end)
+    in_batches = overlap_condition("window_start", "timeout_at", start, end)
     arrived = "coalesce(processing_time, received_at)"
-    refused = within(f"least(event_time, {arrived})", f"greatest(event_time, {arrived})", begin, end)
+    refused = overlap_condition(f"least(event_time, {arrived})", f"greatest(event_time, {arrived})", start, end)
     asked = equal({"key": key, "source": source})
     there = f"CASE state WHEN 'rejected' THEN {refused} ELSE {in_batches} END AND {asked}"
     busiest = book.rows(
@@ -50,7 +50,7 @@ def time_range(
         f"GROUP BY source, key ORDER BY 3 DESC, source, key LIMIT {most:d}",
     ).to_pylist()
     if not busiest:
-        raise _nothing(key, source, bounded=begin is not None or end is not None)
+        raise _nothing(key, source, bounded=start is not None or end is not None)
     among = " OR ".join(equal({name: row[name] for name in ("source", "key")}) for row in busiest)
     batches, rejected = (pa.schema(fields(book.payload)) for fields in (tables.batch_fields, tables.rejected_fields))
     return TimeRange(

@@ -17,7 +17,7 @@ from windrow.model import tables
 from windrow.model.timestamps import time_text
 from windrow.reading.arrivals import CONTENT, arrivals, not_found
 from windrow.reading.details import nearest_batch
-from windrow.reading.reasons import TIMES, Why, explain
+from windrow.reading.reasons import TIMES, Explanation, explain
 from windrow.reading.tables import (
     Ledger,
     Progress,
@@ -184,36 +184,36 @@ class _History:
 
     def _outcome(
         self, version: int | None, microbatch: int | None, holder: Row | None, refused: Row | None
-    ) -> tuple[Outcome, Why]:
+    ) -> tuple[Outcome, Explanation]:
         if refused:
             return "rejected", self._reason(refused)
         if holder:
             state = holder["batch"]["state"]
-            return state, Why(f"it is in {'an' if state == 'open' else 'a'} {state} batch", "")
+            return state, Explanation(f"it is in {'an' if state == 'open' else 'a'} {state} batch", "")
         if version is not None and version > self._progress.depot_version:
             resume = "`windrow resume`, then " if self._progress.paused else ""
             reached = self._progress.depot_version
-            return "waiting", Why(
+            return "waiting", Explanation(
                 f"it waits in depot version {version}; "
                 f"the ledger has read {f'up to {reached}' if reached >= 0 else 'nothing yet'}",
                 f"{resume}`windrow run` reads it",
             )
         if microbatch is None and version in skipped_versions(self._book):
-            return "skipped", Why(
+            return "skipped", Explanation(
                 f"depot version {version} deleted or rewrote rows, and a run skipped it with --skip-version {version}",
                 "append it to the depot again",
             )
         if microbatch is None:
-            return "skipped", Why(
+            return "skipped", Explanation(
                 f"depot version {version} was never read: the ledger began later ({self._progress.start_from})",
                 'a new ledger with start_from = "beginning" reads it',
             )
-        return "lost", Why(
+        return "lost", Explanation(
             f"microbatch {microbatch} read depot version {version}, and the ledger has lost it",
             "`windrow verify` says what else is wrong; please report it",
         )
 
-    def _reason(self, refused: Row) -> Why:
+    def _reason(self, refused: Row) -> Explanation:
         rules = json.loads(self._rules.get(refused["microbatch"]) or self._progress.rules)
         return explain(refused, rules["max_delay"], rules["max_lead"], self._holder.get(_content(refused)[:2]))
 

@@ -30,13 +30,13 @@ def records(table: pa.Table) -> list[dict[str, Any]]:
     return [convert(row) for row in counted(table).to_pylist()]
 
 
-def finite(value: Any) -> Any:
+def replace_nan(value: Any) -> Any:
     """Return a value whose floats JSON can hold, at any depth: NaN and infinities become words."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
     if isinstance(value, dict):
-        return {name: finite(one) for name, one in value.items()}
-    return [finite(one) for one in value] if isinstance(value, list) else value
+        return {name: replace_nan(one) for name, one in value.items()}
+    return [replace_nan(one) for one in value] if isinstance(value, list) else value
 
 
 def unescaped(text: str) -> str | bytes:
@@ -64,7 +64,7 @@ def _converter(type_: pa.DataType) -> Callable[[Any], Any]:
 
 def _text(value: Any) -> Any:
     if not isinstance(value, bytes):
-        return finite(value)
+        return replace_nan(value)
     try:
         return value.decode()
     except UnicodeDecodeError:

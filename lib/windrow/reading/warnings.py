@@ -15,7 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from windrow.delta.query import answer
-from windrow.model.durations import SECOND, UNITS, span
+from windrow.model.durations import SECOND, UNITS, approximate_text
 from windrow.model.warn import MAX_TOO_OLD_RATIO, MIN_COUNT, REJECTED_SHARE, SLIVER_SHARE, SPLIT_SHARE
 from windrow.reading.tables import Ledger, recorded_rules
 
@@ -200,7 +200,7 @@ def recent_rows(book: Ledger, min_count: int = MIN_COUNT) -> Iterator[RecentRows
 def _splits(recent: RecentRows) -> Iterator[LedgerWarning]:
     """Tell when most windows end where a repeated type split them; each of these splits opened another batch."""
     for row in recent.beyond(SPLITS):
-        window = span(recorded_rules(recent.book.progress().rules)["window"])
+        window = approximate_text(recorded_rules(recent.book.progress().rules)["window"])
         yield LedgerWarning(
             "ledger-splits",
             f"{row['split']:,} of {row['batches']:,} closed windows were split before their end ({window}) because "
@@ -287,7 +287,7 @@ def corrected(mapping: Mapping[str, str], offsets: Mapping[str, int]) -> str:
 def _apart(offset: int) -> str:
     """Say how far a clock is off: to the second, from an hour on to the minute."""
     unit = UNITS["m"] if abs(offset) >= UNITS["h"] else SECOND
-    return f"{span(max(round(abs(offset) / unit), 1) * unit)} {'behind' if offset < 0 else 'ahead'}"
+    return f"{approximate_text(max(round(abs(offset) / unit), 1) * unit)} {'behind' if offset < 0 else 'ahead'}"
 
 
 def _text(source: str) -> str:
@@ -302,6 +302,6 @@ def _delay(recent: RecentRows) -> Iterator[LedgerWarning]:
         yield LedgerWarning(
             "ledger-delay",
             f"{late:,} of {read:,} messages ({100 * late / read:.1f} %) were too old for max_delay "
-            f"({span(recent.book.progress().max_delay_us)})",
+            f"({approximate_text(recent.book.progress().max_delay_us)})",
             "Set a longer max_delay; `windrow tune` shows what each would keep.",
         )

@@ -20,13 +20,13 @@ from windrow.batching.rules import Rules
 from windrow.delta.locations import is_catalog_name
 from windrow.delta.scratch import scratch_directory
 from windrow.errors import DepotUnreadableError, EngineUnavailableError, NotFoundError, SettingsError
-from windrow.reading.digests import Part, Streams
+from windrow.reading.digests import LedgerSelection, Streams
 from windrow.reading.tables import open_depot, open_ledger, recorded_rules
 from windrow.replaying.comparison import compare
-from windrow.replaying.legs import Leg, recorded, under
-from windrow.replaying.microbatch_range import Span, find_span
-from windrow.replaying.player import Player, begin
-from windrow.replaying.report import Change, Comparison, Move, Outcome, Replay, Side
+from windrow.replaying.legs import ReplaySegment, recorded, with_rules
+from windrow.replaying.microbatch_range import MicrobatchRange, find_span
+from windrow.replaying.player import SegmentReplayer, create_ledger
+from windrow.replaying.report import Comparison, LedgerDigest, Move, Outcome, Replay, ReplayChange
 from windrow.runtime.opening import tables_of
 from windrow.settings.settings import Settings
 from windrow.source import Source
@@ -34,20 +34,20 @@ from windrow.source import Source
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Change", "Comparison", "Move", "Outcome", "Portion", "Replay", "Side", "replay"]
+__all__ = ["Comparison", "LedgerDigest", "Move", "Outcome", "Replay", "ReplayChange", "ReplayRange", "replay"]
 
 EARLIER = "Replay the rest: use --from with a version or time that `windrow doctor` says can be read."
 """The hint if the depot's early versions are gone."""
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
+class ReplayRange:
     """A part of the log: a range of depot versions, and the streams of some keys and sources (empty: all).
 
-    `begin` and `end` are versions, or times of the depot's commits (ISO 8601).
+    `start` and `end` are versions, or times of the depot's commits (ISO 8601).
     """
 
-    begin: str | None = None
+    start: str | None = None
     end: str | None = None
     keys: Sequence[str] = ()
     sources: Sequence[str] = ()
@@ -64,7 +64,7 @@ def replay(
     into: str | None = None,
     rules: Rules | None = None,
     ticks: Literal["reuse", "fresh"] = "reuse",
-    portion: Portion | None = None,
+    portion: ReplayRange | None = None,
     limit: int = 20,
     spark: SparkSession | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -100,7 +100,7 @@ def replay(
         >>> windrow.replay(settings).replayed.rejected
         {}
     """
-    settings, portion = settings or Settings.load(), portion or Portion()
+    settings, portion = settings or Settings.load(), portion or ReplayRange()
     _require(settings, into, ticks, portion.streams)
     with ExitStack() as left:
         place = into or str(left.enter_context(scratch_directory()) / "ledger")
@@ -108,12 +108,12 @@ def replay(
         chosen = settings.model_copy(update={"ledger": place, "engine": engine})
         span = _span(settings, tables_of(chosen, spark)[0], portion)
         rules_json = None if rules is None else rules.to_json()
-        legs = under(rules_json, ticks, recorded(span.end, span.after, span.through))
-        player = Player(
+        legs = with_rules(rules_json, ticks, recorded(span.end, span.after, span.through))
+        player = SegmentReplayer(
             chosen, _needed_streams(portion.streams, legs), lambda done: progress(done, span.messages), spark
         )
         _play(player, span, legs)
-        part = Part(span.after, portion.streams)
+        part = LedgerSelection(span.after, portion.streams)
         ledgers, microbatches = (span.end, open_ledger(place)), (span.through - span.after, player.microbatches)
         sides, comparison = compare(ledgers, microbatches, part, limit, settings.max_memory_bytes)
         _require_some(sides, portion.streams)
@@ -149,22 +149,22 @@ def _require(settings: Settings, into: str | None, ticks: str, streams: Streams)
     open_depot(settings.depot, ledger, ledger.progress())
 
 
-def _require_some(sides: tuple[Side, Side], streams: Streams) -> None:
+def _require_some(sides: tuple[LedgerDigest, LedgerDigest], streams: Streams) -> None:
     """Raise NotFoundError for streams without messages: the name is probably misspelt."""
     if streams and not any(side.batches or side.rejected for side in sides):
         named = " and ".join(f"{name} {', '.join(map(repr, values))}" for name, values in streams.items())
         raise NotFoundError(f"no message of {named} was read", "`windrow show` lists keys and sources.")
 
 
-def _span(settings: Settings, source: Source, portion: Portion) -> Span:
+def _span(settings: Settings, source: Source, portion: ReplayRange) -> MicrobatchRange:
     if source.engine.remote:
         raise EngineUnavailableError(
             "a replay does not work with Spark Connect", "Use a classic Spark session, or --engine embedded."
         )
-    return find_span(settings.ledger, source, portion.begin, portion.end)
+    return find_span(settings.ledger, source, portion.start, portion.end)
 
 
-def _needed_streams(streams: Streams, legs: Sequence[Leg]) -> Streams:
+def _needed_streams(streams: Streams, legs: Sequence[ReplaySegment]) -> Streams:
     """Return the streams that must be played so that the chosen ones give the same result as among all.
 
     The keys of a source share its clock, and what a flush cuts depends on all open batches: after a flush the whole
@@ -174,9 +174,9 @@ def _needed_streams(streams: Streams, legs: Sequence[Leg]) -> Streams:
     return {name: values for name, values in streams.items() if name == "source" or not flushed}
 
 
-def _play(player: Player, span: Span, legs: Sequence[Leg]) -> None:
+def _play(player: SegmentReplayer, span: MicrobatchRange, legs: Sequence[ReplaySegment]) -> None:
     """Create the new ledger, and play the legs into it."""
-    begin(*player.tables(legs[0]), span, legs[0].rules)
+    create_ledger(*player.tables(legs[0]), span, legs[0].rules)
     try:
         for leg in legs:
             player.play(leg)

@@ -25,12 +25,12 @@ from windrow.delta.database import database
 from windrow.model import canonical
 from windrow.model.floors import Ints
 from windrow.model.messages import COLUMNS
-from windrow.reading.digests import BATCHES, Digests, Part, batch_digests, rejection_digests
+from windrow.reading.digests import BATCHES, Digests, LedgerSelection, batch_digests, rejection_digests
 from windrow.reading.tables import Ledger
 from windrow.reading.values import records
 from windrow.replaying.differences import Listed, first, joined, sort_key
 from windrow.replaying.digest_tables import SIDES, DigestTables
-from windrow.replaying.report import Change, Comparison, Move, Side, What
+from windrow.replaying.report import ChangeKind, Comparison, LedgerDigest, Move, ReplayChange
 from windrow.verify.parts import Part as Buckets
 from windrow.verify.parts import PartedRows, divide
 
@@ -42,8 +42,12 @@ COMPARED = [name for name in dict.fromkeys((*canonical.BATCH, *canonical.REJECTE
 
 
 def compare(
-    ledgers: tuple[Ledger, Ledger], microbatches: tuple[int, int], part: Part, limit: int, max_memory_bytes: int
-) -> tuple[tuple[Side, Side], Comparison | None]:
+    ledgers: tuple[Ledger, Ledger],
+    microbatches: tuple[int, int],
+    part: LedgerSelection,
+    limit: int,
+    max_memory_bytes: int,
+) -> tuple[tuple[LedgerDigest, LedgerDigest], Comparison | None]:
     """Summarise a part of two ledgers, which so many microbatches made; compare them if their digests differ.
 
     The comparison lists at most `limit` changes and moves. Raises TableUnwritableError for a full disk.
@@ -53,7 +57,7 @@ def compare(
         for side, ledger in zip(SIDES, ledgers, strict=True):
             digests.load(side, ledger, part)
         old, new = (
-            Side(digests.total(side), number, *digests.counts(side))
+            LedgerDigest(digests.total(side), number, *digests.counts(side))
             for side, number in zip(SIDES, microbatches, strict=True)
         )
         equal = old.digest == new.digest
@@ -61,12 +65,12 @@ def compare(
 
 
 def _compare_rows(
-    ledgers: tuple[Ledger, Ledger], digests: DigestTables, part: Part, limit: int, max_memory_bytes: int
+    ledgers: tuple[Ledger, Ledger], digests: DigestTables, part: LedgerSelection, limit: int, max_memory_bytes: int
 ) -> Comparison:
     """Compare the rows that differ."""
     same, first_microbatch = digests.find_differing()
     counts, moved = Counter[str](), 0
-    changes, moves = list[Listed[Change]](), list[Listed[Move]]()
+    changes, moves = list[Listed[ReplayChange]](), list[Listed[Move]]()
     with PartedRows(max_memory_bytes) as rows:
         _store(rows, ledgers, digests, part)
         for buckets in divide([rows.byte_count], max_memory_bytes // COPIES):
@@ -82,7 +86,7 @@ def _compare_rows(
             moves += of_part
     return Comparison(
         same=same,
-        counts={what: counts[what] for what in get_args(What)},
+        counts={what: counts[what] for what in get_args(ChangeKind)},
         moved=moved,
         first_microbatch=first_microbatch,
         changes=first(changes, limit),
@@ -90,7 +94,7 @@ def _compare_rows(
     )
 
 
-def _store(rows: PartedRows, ledgers: tuple[Ledger, Ledger], digests: DigestTables, part: Part) -> None:
+def _store(rows: PartedRows, ledgers: tuple[Ledger, Ledger], digests: DigestTables, part: LedgerSelection) -> None:
     """Put the rows that differ, and a few others, on disk by stream."""
     marked = digests.marked()
     for side, ledger in zip(SIDES, ledgers, strict=True):
@@ -172,7 +176,7 @@ def _with_old_ids(messages: pa.Table, old_rows: pa.Table, new_rows: pa.Table, pa
     return messages.set_column(messages.column_names.index("place"), "place", place)
 
 
-def _changes(old_rows: pa.Table, new_rows: pa.Table, pairs: pa.Table, limit: int) -> Iterator[Listed[Change]]:
+def _changes(old_rows: pa.Table, new_rows: pa.Table, pairs: pa.Table, limit: int) -> Iterator[Listed[ReplayChange]]:
     """Yield the first changes by time and id."""
     sides = old_rows.take(pairs["old"]), new_rows.take(pairs["new"])
     order = {name: pc.coalesce(*(side[name] for side in sides)) for name in ("time", "id")}
@@ -181,7 +185,7 @@ def _changes(old_rows: pa.Table, new_rows: pa.Table, pairs: pa.Table, limit: int
     times = order["time"].take(chosen).cast(pa.int64()).to_pylist()
     for time, old, new, what in zip(times, *columns, strict=True):
         both = what in ("changed", "other window")
-        change = Change(
+        change = ReplayChange(
             what=what,
             id=old["id"] or new["id"],
             becomes=new["id"] if what == "other window" else None,

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.columnar.arrow import one_batch, plain
+from windrow.columnar.arrow import one_batch, to_plain_types
 from windrow.model import canonical
-from windrow.reading.digests import Part
+from windrow.reading.digests import LedgerSelection
 from windrow.reading.tables import Ledger
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class DigestTables:
         for side in SIDES:
             connection.execute(CREATE.format(side))
 
-    def load(self, side: str, ledger: Ledger, part: Part) -> None:
+    def load(self, side: str, ledger: Ledger, part: LedgerSelection) -> None:
         """Add the digests of a part of a ledger, computed on as many threads as Arrow uses."""
         batches = (partial(_digests, rows, canonical.batches) for rows in part.batches(ledger))
         rejections = (partial(_digests, rows, canonical.rejections) for rows in part.rejections(ledger))
@@ -98,4 +98,4 @@ def _digests(rows: pa.Table, encode: Callable[[pa.RecordBatch], pa.Array]) -> pa
     """Return the digests of rows that are encoded so, in the columns of `CREATE`."""
     reason = rows["reason"] if "reason" in rows.column_names else pa.nulls(rows.num_rows, pa.string())
     columns = [rows["id"], rows["state"], reason, rows["microbatch"], canonical.digests(encode(one_batch(rows)))]
-    return plain(pa.table(columns, ["id", "state", "reason", "microbatch", "digest"]))
+    return to_plain_types(pa.table(columns, ["id", "state", "reason", "microbatch", "digest"]))

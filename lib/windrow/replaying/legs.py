@@ -25,7 +25,7 @@ READ_ALIKE = ("rules", "columns", "format")
 
 
 @dataclass(slots=True)
-class Leg:
+class ReplaySegment:
     """Depot versions up to `depot_version`, read with the same rules, mapping and format (JSON).
 
     A message with a stamp after `latest` (microseconds) is ahead of the clock. `ticks` are the floors recorded within
@@ -50,25 +50,25 @@ class Leg:
         return self.flushed_at is not None or self.next_rules is not None
 
 
-def recorded(ledger: Ledger, after: int, through: int) -> list[Leg]:
+def recorded(ledger: Ledger, after: int, through: int) -> list[ReplaySegment]:
     """Return the legs of the microbatches after `after`, up to `through`."""
     among = f"microbatch > {after:d} AND microbatch <= {through:d}"
     columns = f"{HISTORY}, format" if ledger.raw else HISTORY
     history = ledger.rows("microbatch", columns, among, "ORDER BY microbatch")
-    bounds, rules, legs = _bounds(ledger, among), "", list[Leg]()
+    bounds, rules, legs = _bounds(ledger, among), "", list[ReplaySegment]()
     for row in history.to_pylist():
         if row["kind"] in ("pause", "resume"):
             continue
         latest = bounds.get(row["microbatch"], LATEST)
         if not legs or not _belongs_to(legs[-1], row, latest):
             before = rules if row["kind"] == "rules" and rules else row["rules"]
-            legs.append(Leg(before, row["columns"], row.get("format"), latest, row["depot_version"]))
+            legs.append(ReplaySegment(before, row["columns"], row.get("format"), latest, row["depot_version"]))
         _add(legs[-1], row)
         rules = row["rules"]
     return legs
 
 
-def under(rules: str | None, ticks: str, legs: Iterable[Leg]) -> list[Leg]:
+def with_rules(rules: str | None, ticks: str, legs: Iterable[ReplaySegment]) -> list[ReplaySegment]:
     """Return legs with given rules (JSON) instead of the recorded ones; `ticks="fresh"` drops ticks and flushes."""
     changed = []
     for leg in legs:
@@ -77,7 +77,7 @@ def under(rules: str | None, ticks: str, legs: Iterable[Leg]) -> list[Leg]:
     return changed
 
 
-def _belongs_to(leg: Leg, row: Mapping[str, Any], latest: int) -> bool:
+def _belongs_to(leg: ReplaySegment, row: Mapping[str, Any], latest: int) -> bool:
     """Tell whether a microbatch belongs to the current leg."""
     if leg.ended or row["kind"] == "skip":
         return False
@@ -87,7 +87,7 @@ def _belongs_to(leg: Leg, row: Mapping[str, Any], latest: int) -> bool:
     return alike and leg.latest == latest == LATEST
 
 
-def _add(leg: Leg, row: Mapping[str, Any]) -> None:
+def _add(leg: ReplaySegment, row: Mapping[str, Any]) -> None:
     """Add a microbatch to a leg."""
     if row["kind"] == "data":
         leg.depot_version = row["depot_version"]

@@ -12,17 +12,17 @@ from windrow.errors import NotFoundError, TableUnreadableError
 from windrow.model import timestamps as moments
 from windrow.model.commits import note_of
 from windrow.reading.tables import Ledger, open_ledger
-from windrow.settings.start_from import Start
+from windrow.settings.start_from import StartFrom
 from windrow.source import Source
 
 GONE = "`windrow status` shows how far back the ledger can be read. Without --from and --to, all of it is replayed."
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class MicrobatchRange:
     """The microbatches after `after`, up to `through`: depot versions, messages, and the ledger at both ends.
 
-    `begin` is None if the replay starts at the beginning of the ledger.
+    `start` is None if the replay starts at the beginning of the ledger.
     """
 
     after: int
@@ -30,12 +30,12 @@ class Span:
     first: int
     last: int
     messages: int
-    begin: Ledger | None
+    start: Ledger | None
     end: Ledger
 
 
-def find_span(ledger: str, source: Source, begin: str | None, end: str | None) -> Span:
-    """Return the microbatches that read the depot versions from `begin` to `end`, rounded to whole microbatches.
+def find_span(ledger: str, source: Source, start: str | None, end: str | None) -> MicrobatchRange:
+    """Return the microbatches that read the depot versions from `start` to `end`, rounded to whole microbatches.
 
     Both are a version, or a time of the depot's commits. Raises SettingsError for anything else, NotFoundError if there
     is no such microbatch, or if the ledger at one of the ends can no longer be read.
@@ -43,21 +43,21 @@ def find_span(ledger: str, source: Source, begin: str | None, end: str | None) -
     book = open_ledger(ledger)
     rows = book.rows("microbatch", "microbatch, depot_version, messages_read, versions, token", rest=ORDER)
     number, version = rows["microbatch"], rows["depot_version"]
-    earlier = rows.filter(pc.less(version, _version(begin, source, first=True))) if begin else rows.slice(0, 0)
+    earlier = rows.filter(pc.less(version, _version(start, source, first=True))) if start else rows.slice(0, 0)
     within = rows.filter(pc.less_equal(version, _version(end, source, first=False))) if end else rows
     chosen = within.slice(earlier.num_rows)
     if not pc.sum(chosen["messages_read"]).as_py():
-        limits = " ".join(limit for limit in (begin and f"from {begin}", end and f"up to {end}") if limit)
+        limits = " ".join(limit for limit in (start and f"from {start}", end and f"up to {end}") if limit)
         what = f"no microbatch of the ledger {ledger} read messages of the depot {limits}".rstrip()
         raise NotFoundError(what, "`windrow status` shows what was read; a replay takes whole microbatches.")
     read = [one["version"] for versions in chosen["versions"].to_pylist() for one in versions or ()]
-    return Span(
+    return MicrobatchRange(
         after=earlier.num_rows and earlier["microbatch"][-1].as_py(),
         through=chosen["microbatch"][-1].as_py(),
         first=min(read),
         last=chosen["depot_version"][-1].as_py(),
         messages=pc.sum(chosen["messages_read"]).as_py(),
-        begin=_at(book, earlier) if earlier.num_rows else None,
+        start=_at(book, earlier) if earlier.num_rows else None,
         end=book if chosen["microbatch"][-1] == number[-1] else _at(book, within),
     )
 
@@ -70,7 +70,7 @@ def _version(text: str, source: Source, first: bool) -> int:
     if text.isdigit():
         return int(text)
     moment = moments.microseconds(text, "--from" if first else "--to")
-    before = Start("timestamp", moment).version_before(source.depot().version, moment, source.commits)
+    before = StartFrom("timestamp", moment).version_before(source.depot().version, moment, source.commits)
     return before + 1 if first else before
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import to_plain_types
 from windrow.delta.creation import create_ledger
-from windrow.delta.table import scanned
+from windrow.delta.table import scan_rows
 from windrow.errors import DepotChangedError, DepotUnreadableError, IncompatibleTableError, InternalError
 from windrow.formats.part import FormatPart
 from windrow.ledger import Ledger
@@ -21,12 +21,12 @@ from windrow.model import tables
 from windrow.model.commits import Commit
 from windrow.reading.digests import Streams
 from windrow.reading.tables import Ledger as Book
-from windrow.replaying.legs import Leg
-from windrow.replaying.microbatch_range import Span
-from windrow.replaying.ticks import above, first_that_matters, split, ticks_of
+from windrow.replaying.legs import ReplaySegment
+from windrow.replaying.microbatch_range import MicrobatchRange
+from windrow.replaying.ticks import above, first_effective, split, ticks_of
 from windrow.runtime.batcher import Batcher, recorded_rules
 from windrow.runtime.ledger_state import Reached, first_rows
-from windrow.runtime.microbatch import Microbatch, Read
+from windrow.runtime.microbatch import MicrobatchAttempt, Read
 from windrow.runtime.opening import tables_of
 from windrow.runtime.wall_clock import WallClock
 from windrow.source import Source
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
 BYTES_OF_MESSAGE = 4_000  # of the memory: four times what it takes, because the comparison comes on top
 
 
-def begin(source: Source, ledger: Ledger, span: Span, rules: str) -> None:
+def create_ledger(source: Source, ledger: Ledger, span: MicrobatchRange, rules: str) -> None:
     """Create the ledger of a replay. Raises IncompatibleTableError if something is there already."""
     into, retention = ledger.settings.ledger, ledger.settings.retention
     require_new(ledger)
-    if span.begin is None:
+    if span.start is None:
         source.require_mapping()
         ledger.create(_first(source, span, rules), retention)
     else:
-        with scanned(span.begin.table) as batches:
-            create_ledger(into, _copied(span.begin, batches), retention)
+        with scan_rows(span.start.table) as batches:
+            create_ledger(into, _copied(span.start, batches), retention)
 
 
 def require_new(ledger: Ledger) -> None:
@@ -60,7 +60,7 @@ def require_new(ledger: Ledger) -> None:
         )
 
 
-def _first(source: Source, span: Span, rules: str) -> pa.Table:
+def _first(source: Source, span: MicrobatchRange, rules: str) -> pa.Table:
     """Return the first row of a ledger that begins where the original one began.
 
     If that was given as a time or a count, the first version with messages takes its place: the messages are the same.
@@ -78,7 +78,9 @@ def _copied(ledger: Book, reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
     """Return the rows of a ledger in the schema of a new one, piece by piece."""
     schema = tables.ledger_schema(ledger.payload, raw=ledger.raw)
     pieces = (
-        rows for piece in reader for rows in plain(pa.table(piece)).select(schema.names).cast(schema).to_batches()
+        rows
+        for piece in reader
+        for rows in to_plain_types(pa.table(piece)).select(schema.names).cast(schema).to_batches()
     )
     return pa.RecordBatchReader.from_batches(schema, pieces)
 
@@ -91,7 +93,7 @@ def _commit(source: Source, version: int) -> Commit:
     raise DepotUnreadableError(f"the depot's log no longer has the commit of version {version}, which was accepted")
 
 
-class Player:
+class SegmentReplayer:
     """Plays legs into the ledger of `settings`; `played` is called with the messages so far after each commit."""
 
     def __init__(
@@ -107,7 +109,7 @@ class Player:
         self._rules = ""
         self.microbatches = self._messages = 0
 
-    def play(self, leg: Leg) -> None:
+    def play(self, leg: ReplaySegment) -> None:
         """Play a leg.
 
         Raises DepotChangedError or DepotUnreadableError if the depot no longer has all that the ledger read.
@@ -136,7 +138,7 @@ class Player:
         if leg.next_rules is not None:
             self._change(leg.next_rules)
 
-    def tables(self, leg: Leg) -> tuple[Source, Ledger]:
+    def tables(self, leg: ReplaySegment) -> tuple[Source, Ledger]:
         """Return the depot, read with the mapping and format of a leg, and the new ledger."""
         mapping: dict[str, Any] = {"depot_columns": json.loads(leg.columns or "{}")}
         if leg.format is not None:
@@ -149,7 +151,7 @@ class Player:
         if self._tables is not None:
             self._tick(self._rules)
 
-    def _process(self, leg: Leg, arrivals: Arrivals) -> None:
+    def _process(self, leg: ReplaySegment, arrivals: Arrivals) -> None:
         """Process the messages up to the end of the leg, with a stop at each tick that matters."""
         while True:
             microbatch = self._microbatch(leg.rules)
@@ -159,7 +161,7 @@ class Player:
                 return
             messages = arrived.parse(microbatch.primed.partial)
             summary = messages.summarise(leg.latest)
-            stop = min(leg.depot_version, first_that_matters(self._ticks, summary))
+            stop = min(leg.depot_version, first_effective(self._ticks, summary))
             if stop < min(arrived.expected):
                 self._tick(leg.rules, stop)
                 continue
@@ -188,12 +190,12 @@ class Player:
             self._committed(0)
         self._rules = rules
 
-    def _microbatch(self, rules: str) -> Microbatch:
+    def _microbatch(self, rules: str) -> MicrobatchAttempt:
         """Prime a microbatch under rules, and drop the ticks below its floors."""
         if self._tables is None:
             raise InternalError("a leg is played before the next microbatch")
         source, ledger = self._tables
-        microbatch = Microbatch(ledger, {None: source}, self._batcher(rules), self._clock)
+        microbatch = MicrobatchAttempt(ledger, {None: source}, self._batcher(rules), self._clock)
         self._ticks = above(self._ticks, microbatch.primed.sources.floors)
         return microbatch
 

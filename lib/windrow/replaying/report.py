@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 Ticks = Literal["reuse", "fresh", "merged"]  # with the recorded ticks or events, without, or these and new ones
-What = Literal["changed", "other window", "disappears", "appears"]
+ChangeKind = Literal["changed", "other window", "disappears", "appears"]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ReplayChange:
     """A batch or rejection that differs between the ledgers.
 
     `changed`: the id is the same, and `columns` has both values of each column that differs. `other window`: a batch
@@ -19,7 +19,7 @@ class Change:
     the numbers of its messages in the ledger and in the replay.
     """
 
-    what: What
+    what: ChangeKind
     id: str
     becomes: str | None
     microbatch: int | None
@@ -41,7 +41,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class LedgerDigest:
     """The replayed part of one ledger."""
 
     digest: str
@@ -55,10 +55,10 @@ class Comparison:
     """The difference of two ledgers: how many batches are the same, and the first changes and moves."""
 
     same: int
-    counts: Mapping[What, int]
+    counts: Mapping[ChangeKind, int]
     moved: int
     first_microbatch: int | None
-    changes: tuple[Change, ...]
+    changes: tuple[ReplayChange, ...]
     moves: tuple[Move, ...]
 
 
@@ -100,8 +100,8 @@ class Replay(Outcome):
     rules: Mapping[str, Any] | None
     keys: tuple[str, ...]
     sources: tuple[str, ...]
-    recorded: Side
-    replayed: Side
+    recorded: LedgerDigest
+    replayed: LedgerDigest
     comparison: Comparison | None
 
     @property

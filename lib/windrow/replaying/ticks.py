@@ -40,7 +40,7 @@ def split(ticks: pa.Table, last_version: int | None) -> tuple[Floors, pa.Table]:
     return floors, ticks.filter(pc.invert(played))
 
 
-def first_that_matters(ticks: pa.Table, summary: pa.Table) -> int:
+def first_effective(ticks: pa.Table, summary: pa.Table) -> int:
     """Return the depot version of the first tick that matters to messages (`summary.summarise`), or `BEYOND`."""
     moving = summary.filter(pc.is_valid(summary["stamp"]))
     sources = moving["source"].combine_chunks().unique()

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import to_plain_types
 from windrow.model.commits import VERSION
 from windrow.rows.rows import Function
 
@@ -80,7 +80,7 @@ class FrameRows:
     def versions(self) -> dict[int, int]:
         """Return how many rows each depot version has."""
         version = F.col(VERSION if VERSION in self.content.columns else "version").cast("long")
-        counted = plain(self.content.groupBy(version.alias("version")).count().toArrow())
+        counted = to_plain_types(self.content.groupBy(version.alias("version")).count().toArrow())
         return dict(zip(counted["version"].to_pylist(), counted["count"].to_pylist(), strict=True))
 
     def map(self, function: Function, schema: pa.Schema) -> FrameRows:
@@ -90,7 +90,7 @@ class FrameRows:
 
     def table(self) -> pa.Table:
         """Bring the rows to the driver."""
-        return self.conform(plain(self.content.toArrow()))
+        return self.conform(to_plain_types(self.content.toArrow()))
 
     def frame(self, session: SparkSession) -> DataFrame:
         """Return the rows."""
@@ -102,7 +102,7 @@ def in_one(function: Function) -> Batches:
 
     def once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if rows := list(batches):
-            yield from function(plain(pa.Table.from_batches(rows))).combine_chunks().to_batches()
+            yield from function(to_plain_types(pa.Table.from_batches(rows))).combine_chunks().to_batches()
 
     return once
 
@@ -110,7 +110,7 @@ def in_one(function: Function) -> Batches:
 def _each(function: Function, conform: Function) -> Batches:
     def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield from function(conform(plain(pa.table(batch)))).to_batches()
+            yield from function(conform(to_plain_types(pa.table(batch)))).to_batches()
 
     return each
 

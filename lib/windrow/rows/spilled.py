@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from windrow.columnar.arrow import from_numpy, to_numpy, whole
+from windrow.columnar.arrow import combine_chunks, from_numpy, to_numpy
 from windrow.columnar.compiled import Ints
 from windrow.errors import IncompatibleTableError, InternalError, TableUnwritableError
 from windrow.rows.arrow import ArrowRows
@@ -176,7 +176,7 @@ def _read(file: IO[bytes], place: int) -> pa.Table:
 
 def buckets_of(keys: pa.ChunkedArray | pa.Array) -> Ints:
     """Return the bucket of each key; NULL is in the first one."""
-    coded = whole(keys).dictionary_encode()
+    coded = combine_chunks(keys).dictionary_encode()
     numbers = np.array([*(zlib.crc32(key.encode()) % BUCKETS for key in coded.dictionary.to_pylist()), 0])
     buckets: Ints = numbers[to_numpy(coded.indices.fill_null(numbers.size - 1))]
     return buckets
@@ -186,9 +186,9 @@ def _by_bucket(rows: pa.Table, by: str) -> Iterator[tuple[int, pa.Table]]:
     """Yield the rows of a table bucket by bucket, in their order."""
     bucket = buckets_of(rows[by])
     order = np.argsort(bucket, kind="stable")
-    numbers, begin = np.unique(bucket[order], return_index=True)
+    numbers, start = np.unique(bucket[order], return_index=True)
     rows = rows.take(from_numpy(order))
-    for number, (first, stop) in zip(numbers.tolist(), pairwise([*begin, rows.num_rows]), strict=True):
+    for number, (first, stop) in zip(numbers.tolist(), pairwise([*start, rows.num_rows]), strict=True):
         yield number, rows.slice(first, stop - first)
 
 

@@ -32,7 +32,7 @@ idle      there was nothing to do                              primed, in the ne
 
 `primed` is the only way from one microbatch to the next, whoever committed the last one, so no other path can be wrong.
 A lost reply needs no state of its own: the next prime finds the commit, and the driver counts it as somebody else's
-(`Summary.others`). A stop that is requested takes effect between two microbatches.
+(`RunSummary.others`). A stop that is requested takes effect between two microbatches.
 
 Where it is
 ===========

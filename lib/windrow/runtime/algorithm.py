@@ -19,7 +19,7 @@ from windrow.model.results import Kind
 from windrow.model.summary import SUMMARY
 
 if TYPE_CHECKING:
-    from windrow.delta.log import Table
+    from windrow.delta.log import TableInfo
     from windrow.ledger.ledger import Ledger
     from windrow.ledger.result import MicrobatchResult
     from windrow.runtime.ledger_state import LedgerState, Reached
@@ -47,7 +47,7 @@ class DepotPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MicrobatchPlan:
     """What a microbatch will do: the primed state, and what it takes from each depot.
 
     `now` is the wall time at which the first attempt began, and `latest` the greatest stamp that is not ahead of the
@@ -123,10 +123,10 @@ class Algorithm(Protocol):
         """Return the number under which a new plan appends to outputs: `least`, or one that no output has seen yet."""
         return least
 
-    def schema(self, depots: Sequence[Table]) -> pa.Schema:
+    def schema(self, depots: Sequence[TableInfo]) -> pa.Schema:
         """Return the columns of a new ledger that reads these depots."""
 
-    def require(self, primed: LedgerState, depot: Table) -> None:
+    def require(self, primed: LedgerState, depot: TableInfo) -> None:
         """Raise an error if the ledger cannot continue with this algorithm and depot."""
 
     def options(self, primed: LedgerState) -> Options:  # noqa: ARG002 - some have none
@@ -137,7 +137,7 @@ class Algorithm(Protocol):
         """Return the time up to which a tick at wall time `now` fires timers; None: it follows from the plan."""
         return None
 
-    def process(self, plan: Plan) -> MicrobatchResult:
+    def process(self, plan: MicrobatchPlan) -> MicrobatchResult:
         """Return the ledger rows that change."""
 
     def due(self, primed: LedgerState, now: int) -> Floors | None:

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from windrow.batching.rules import Rules
-from windrow.batching.step import Step, follow, passed, timeouts
-from windrow.delta.log import Table
+from windrow.batching.step import Step, closed_through, follow, timeouts
+from windrow.delta.log import TableInfo
 from windrow.errors import IncompatibleTableError, MessagesError, UsageError
 from windrow.ledger.result import MicrobatchResult
 from windrow.model import tables
 from windrow.model.floors import Cuts, Floors
 from windrow.model.payload import name
 from windrow.model.tables import DAMAGED
-from windrow.runtime.algorithm import Algorithm, Plan
+from windrow.runtime.algorithm import Algorithm, MicrobatchPlan
 from windrow.runtime.ledger_state import LedgerState
 from windrow.runtime.processing import process
 
@@ -37,12 +37,12 @@ class Batcher(Algorithm):
         """Return the rules as the history records them."""
         return self.rules.to_json()
 
-    def schema(self, depots: Sequence[Table]) -> pa.Schema:
+    def schema(self, depots: Sequence[TableInfo]) -> pa.Schema:
         """Return the columns of a ledger of one depot."""
         [depot] = depots
         return tables.ledger_schema(depot.payload, raw=depot.raw)
 
-    def require(self, primed: LedgerState, depot: Table) -> None:
+    def require(self, primed: LedgerState, depot: TableInfo) -> None:
         """Raise MessagesError if the ledger has payloads of another type than the depot and the settings give."""
         # guard: payload-type
         if depot.payload != primed.payload:
@@ -52,15 +52,15 @@ class Batcher(Algorithm):
                 "under [depot.columns], or begin a new ledger (--ledger).",
             )
 
-    def process(self, plan: Plan) -> MicrobatchResult:
+    def process(self, plan: MicrobatchPlan) -> MicrobatchResult:
         """Batch the messages that arrived, together with the open batches that they can change."""
         return process(self.step(plan), plan.only.arrived, plan.primed.fence, plan.ledger)
 
-    def step(self, plan: Plan) -> Step:
+    def step(self, plan: MicrobatchPlan) -> Step:
         """Return the step that runs on the driver or on executors."""
         floors, cuts = plan.only.floors, Floors.empty()
         if not plan.flush:
-            ended = plan.primed.open.ended(passed(self.rules, floors.after))
+            ended = plan.primed.open.ended(closed_through(self.rules, floors.after))
             # guard: ended-sources-known
             floors = floors.on(ended.source)
         if self.rules.window_anchor == "aligned":
@@ -71,7 +71,7 @@ class Batcher(Algorithm):
         """Return for each source the greatest timeout of an open batch that its idle clock has passed, or None."""
         clocks = primed.sources.idle(now)
         idle = Floors(clocks.source, clocks.floor - self.idle_timeout)
-        reached = primed.open.ended(passed(self.rules, idle))
+        reached = primed.open.ended(closed_through(self.rules, idle))
         if not len(reached.source):
             return None
         ended = primed.fence.open.ended(reached)

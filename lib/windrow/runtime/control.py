@@ -12,7 +12,7 @@ from windrow.errors import UsageError
 from windrow.ledger.result import MicrobatchResult
 from windrow.model.floors import Floors
 from windrow.model.results import Kind
-from windrow.runtime.driver import Driver, Summary
+from windrow.runtime.driver import Driver, RunSummary
 from windrow.runtime.ledger_state import LedgerState, Reached
 
 Change: TypeAlias = tuple[MicrobatchResult, Mapping[str, Reached]]  # rows to commit, and the positions that move
@@ -26,27 +26,27 @@ class Control:
         self.driver = driver
 
     @property
-    def summary(self) -> Summary:
+    def summary(self) -> RunSummary:
         """Return what the driver did so far."""
         return self.driver.summary
 
-    def tick(self, to: int | None = None) -> Summary:
+    def tick(self, to: int | None = None) -> RunSummary:
         """Close the batches that are overdue now (an idle tick), or raise all floors to `to` (microseconds)."""
         return self.driver.do(self._tick_idle if to is None else partial(self._tick_to, to))
 
-    def flush(self) -> Summary:
+    def flush(self) -> RunSummary:
         """Close all open batches, each source at the later of its floor and its idle clock."""
         return self.driver.do(self._flush)
 
-    def pause(self) -> Summary:
+    def pause(self) -> RunSummary:
         """Pause the ledger until `resume`; a microbatch in progress in another process is fenced."""
         return self.driver.do(partial(self._set_paused, True))
 
-    def resume(self) -> Summary:
+    def resume(self) -> RunSummary:
         """End a pause: microbatches may run again."""
         return self.driver.do(partial(self._set_paused, False))
 
-    def commit_change(self, kind: Kind, work: Callable[[LedgerState], Change]) -> Summary:
+    def commit_change(self, kind: Kind, work: Callable[[LedgerState], Change]) -> RunSummary:
         """Commit the result of `work` as a microbatch without messages, whether the ledger is paused or not.
 
         `work` also returns the positions to which it moves in depots.

@@ -18,17 +18,17 @@ from windrow.model import clock
 from windrow.model.floors import FloorsByVersion
 from windrow.runtime.feeder import Feeder
 from windrow.runtime.ledger_state import Reached
-from windrow.runtime.microbatch import Microbatch
+from windrow.runtime.microbatch import MicrobatchAttempt
 from windrow.runtime.opening import DepotReader, require_depot
 from windrow.runtime.version_part import first_time, last_time
 from windrow.source import Source
 from windrow.source.slices import Slice
 
 NEVER = np.iinfo(np.int64).max
-Prime = Callable[[], Microbatch]
+Prime = Callable[[], MicrobatchAttempt]
 
 
-class Span(NamedTuple):
+class VersionRange(NamedTuple):
     """The times of what is left in a depot version (microseconds): no message is before `first`.
 
     `last` is the clock after it, UNKNOWN if it moves none.
@@ -46,7 +46,9 @@ class DepotCursor:
     reached: Reached  # the last version that the ledger has read
     latest: int = -1  # the last version of the depot when the run last looked
     searched_to: int = -1  # a read up to this version found nothing more
-    following: tuple[Reached, Span] | None = None  # where it was reached, and the times of the version that follows it
+    following: tuple[Reached, VersionRange] | None = (
+        None  # where it was reached, and the times of the version that follows it
+    )
 
     @property
     def source(self) -> Source:
@@ -126,7 +128,7 @@ def _may_overtake(cursor: DepotCursor, feeder: Feeder, first: DepotCursor, time:
     return True if wait is not None and since is not None and now - since >= wait else None
 
 
-def _next_span(cursor: DepotCursor, prime: Prime, max_clock_skew: int) -> Span | None:
+def _next_span(cursor: DepotCursor, prime: Prime, max_clock_skew: int) -> VersionRange | None:
     """Return the times of what is left in a depot's next version, None if it has no more rows."""
     known, source = cursor.reached, cursor.source
     if cursor.following is None or cursor.following[0] != known:
@@ -138,17 +140,17 @@ def _next_span(cursor: DepotCursor, prime: Prime, max_clock_skew: int) -> Span |
                 return None
             feeder = cursor.reader.feeder
             time = None if feeder is None else feeder.time_of(max(following.expected))
-            span = _span(following, cursor, prime(), max_clock_skew) if time is None else Span(time, time)
+            span = _span(following, cursor, prime(), max_clock_skew) if time is None else VersionRange(time, time)
             cursor.following = cursor.reached, span
     return cursor.following[1]
 
 
-def _span(following: Slice, cursor: DepotCursor, microbatch: Microbatch, max_clock_skew: int) -> Span:
+def _span(following: Slice, cursor: DepotCursor, microbatch: MicrobatchAttempt, max_clock_skew: int) -> VersionRange:
     """Return the times of what is left in a slice."""
     state = microbatch.primed.depots[cursor.name]
     summary = following.parse(state.partial).summarise(microbatch.started_at + max_clock_skew)
     last = last_time(summary, FloorsByVersion.plan(summary, state.sources.floors))
-    return Span(first_time(summary, state), last)
+    return VersionRange(first_time(summary, state), last)
 
 
 def _least_idle_clock(cursor: DepotCursor, prime: Prime) -> int:

@@ -16,12 +16,12 @@ from windrow.errors import ConcurrentCommitError, LedgerBehindError, PausedError
 from windrow.ledger import Ledger
 from windrow.ledger.versions import Fold
 from windrow.model.clock import Clock
-from windrow.model.results import Committed, Maintained
+from windrow.model.results import CommittedMicrobatch, MaintenanceResult
 from windrow.operate.log import log
 from windrow.runtime.algorithm import Algorithm
 from windrow.runtime.depot_cursor import DepotCursor
 from windrow.runtime.ledger_state import LedgerState
-from windrow.runtime.microbatch import Microbatch
+from windrow.runtime.microbatch import MicrobatchAttempt
 from windrow.runtime.opening import DepotReader, open_ledger
 from windrow.runtime.phase_timeout import in_time
 from windrow.runtime.retry import Retry, silent
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Summary:
+class RunSummary:
     """What a run did: its microbatches in order, and the maintenance between them.
 
     `others` counts the microbatches that it found committed meanwhile: by another driver, or by itself when the reply
@@ -41,9 +41,9 @@ class Summary:
     """
 
     engine: str
-    microbatches: list[Committed] = field(default_factory=list)
+    microbatches: list[CommittedMicrobatch] = field(default_factory=list)
     paused: bool = False
-    maintained: list[Maintained] = field(default_factory=list)
+    maintained: list[MaintenanceResult] = field(default_factory=list)
     others: int = 0
 
     def total(self, name: str) -> int:
@@ -60,14 +60,14 @@ class Driver:
         ledger: Ledger,
         algorithm: Algorithm,
         clock: Clock,
-        report: Callable[[Committed], None] = silent,
+        report: Callable[[CommittedMicrobatch], None] = silent,
         retrying: Callable[[Exception, int], None] = silent,
     ) -> None:
         """Open the ledger, or create it where `start_from` begins. Raises the errors of `open_ledger`."""
         self.ledger, self.algorithm, self.clock, self.report = ledger, algorithm, clock, report
-        self.summary = Summary(ledger.engine_name)
+        self.summary = RunSummary(ledger.engine_name)
         self.retry = Retry(ledger.settings.max_retries, clock, retrying)
-        self._primed: Microbatch | None = None  # by `begin_round`, and not used yet
+        self._primed: MicrobatchAttempt | None = None  # by `begin_round`, and not used yet
         # Token and table version of the ledger: at the last prime, and where it last refused a commit.
         self._primed_at: tuple[str, int] | None = None
         self._refused_at: tuple[str, int] | None = None
@@ -94,7 +94,7 @@ class Driver:
         """Tell whether the clock asks for a stop."""
         return self.clock.wait(0)
 
-    def do(self, work: Callable[[], None]) -> Summary:
+    def do(self, work: Callable[[], None]) -> RunSummary:
         """Do `work` and return the summary; after a failure that may pass, retry with backoff, up to the limit.
 
         ConcurrentCommitError and LedgerBehindError do not count as failures: another driver was faster, and the next
@@ -133,7 +133,7 @@ class Driver:
         if not (microbatch.primed.paused or self.commit_changed_settings(microbatch)):
             self._primed = microbatch
 
-    def primed(self) -> Microbatch:
+    def primed(self) -> MicrobatchAttempt:
         """Return the microbatch that `begin_round` primed, or prime one.
 
         The depots were read in between. If the ledger has changed since, the fence refuses the commit.
@@ -144,7 +144,7 @@ class Driver:
         microbatch.restart_clock()
         return microbatch
 
-    def unpaused(self, wanted: str) -> Microbatch:
+    def unpaused(self, wanted: str) -> MicrobatchAttempt:
         """Return a primed microbatch, after committing changed settings of the algorithm. Raises PausedError."""
         while True:
             microbatch = self.primed()
@@ -155,7 +155,7 @@ class Driver:
             if not self.commit_changed_settings(microbatch):
                 return microbatch
 
-    def commit_changed_settings(self, microbatch: Microbatch) -> bool:
+    def commit_changed_settings(self, microbatch: MicrobatchAttempt) -> bool:
         """Commit the algorithm's settings if they differ from the recorded ones; return whether it committed.
 
         The floors that belong to them change in the same commit. Every microbatch checks this: another driver may have
@@ -168,7 +168,7 @@ class Driver:
         self.ledger.create_views()  # of a topology, whose states may have other columns now
         return True
 
-    def prime(self, limit: bool = True) -> Microbatch:
+    def prime(self, limit: bool = True) -> MicrobatchAttempt:
         """Prime a microbatch, and note what another driver, or a commit whose reply was lost, did meanwhile.
 
         Without a `limit` it takes as long as it takes.
@@ -199,8 +199,8 @@ class Driver:
         self.summary.paused = primed.paused
         return microbatch
 
-    def _microbatch(self, timeout: int | None) -> Microbatch:
-        return Microbatch(self.ledger, self.sources, self.algorithm, self.clock, self.retry.attempt, timeout)
+    def _microbatch(self, timeout: int | None) -> MicrobatchAttempt:
+        return MicrobatchAttempt(self.ledger, self.sources, self.algorithm, self.clock, self.retry.attempt, timeout)
 
     def _fold(self, primed: LedgerState, fold: Fold) -> None:
         """Fold the ledger. No run depends on that, as on no maintenance: a failure is told, and tried again later."""
@@ -223,7 +223,7 @@ class Driver:
                 "Nothing was written. Check whether Spark sees another state of the table than the driver does.",
             )
 
-    def record(self, committed: Committed) -> None:
+    def record(self, committed: CommittedMicrobatch) -> None:
         """Note what was committed, and report it."""
         self.retry.attempt = 1
         self._primed, self._state = None, None
@@ -250,7 +250,7 @@ class Driver:
 
     def begin_attempt(
         self,
-        microbatch: Microbatch,
+        microbatch: MicrobatchAttempt,
         last_versions: Mapping[str, int],
         overtaken: Sequence[str] = (),
         until: int | None = None,
@@ -279,4 +279,4 @@ class Driver:
 
     def __getstate__(self) -> dict[str, object]:
         """Drop what belongs to this process: on Spark Connect a copy in another process handles the arrivals."""
-        return self.__dict__ | {"report": silent, "_primed": None, "summary": Summary(self.summary.engine)}
+        return self.__dict__ | {"report": silent, "_primed": None, "summary": RunSummary(self.summary.engine)}

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow.batching.step import Step
-from windrow.columnar.arrow import in_columns, plain
+from windrow.columnar.arrow import conform, to_plain_types
 from windrow.ledger.file_writer import WrittenFile
 from windrow.ledger.ledger import Ledger
 from windrow.ledger.live import Live, no_messages
@@ -30,7 +30,7 @@ from windrow.ledger.versions import latest_whole
 from windrow.model import tables
 from windrow.model.floors import Cuts, Floors
 from windrow.model.open_batches import BatchFilter
-from windrow.model.tables import CHANGED, DELETED, FILLED, require_filled
+from windrow.model.tables import CHANGED, DELETED, REQUIRED_COLUMNS, require_filled
 from windrow.rows.arrow import ArrowRows
 from windrow.rows.frame import in_one
 from windrow.rows.rows import Function
@@ -100,7 +100,7 @@ def _grouped(rows: DataFrame) -> pa.Table:
     new = F.when(is_open & F.col(CHANGED), F.size("messages"))
     summed = [F.count("*"), F.sum("message_count"), F.sum("bytes"), F.min("window_end"), F.sum(new)]
     groups = rows.groupBy("state", "known", CHANGED, DELETED, "reason", source).agg(*summed)
-    return plain(groups.toArrow()).rename_columns(GROUPS.names).cast(GROUPS)
+    return to_plain_types(groups.toArrow()).rename_columns(GROUPS.names).cast(GROUPS)
 
 
 def kept(rows: DataFrame) -> DataFrame:
@@ -130,7 +130,7 @@ def _together(messages: DataFrame, batches: DataFrame, parts: int) -> DataFrame:
 
 def _packing(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for part in parts:
-        batches = plain(pa.Table.from_batches([part]))
+        batches = to_plain_types(pa.Table.from_batches([part]))
         buckets, rows = batches[BUCKET].unique(), batches.drop_columns([BUCKET])
         packed = [_packed(rows.filter(pc.equal(batches[BUCKET], bucket))) for bucket in buckets]
         yield pa.RecordBatch.from_arrays([buckets, pa.array(packed, pa.binary())], [BUCKET, PACKED])
@@ -143,13 +143,13 @@ def _packed(rows: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def _stepped(step: Step, schema: pa.Schema, conform: Function, both: pa.Table) -> pa.Table:
-    """Return the rows that the step gives for the messages, which `conform` checks, and open batches of a task."""
+def _stepped(step: Step, schema: pa.Schema, conformed: Function, both: pa.Table) -> pa.Table:
+    """Return the rows that the step gives for the messages, which `conformed` checks, and open batches of a task."""
     is_message = pc.is_null(both[PACKED])
     messages = both.filter(is_message).drop_columns([BUCKET, PACKED])
-    arrived = conform(messages)
+    arrived = conformed(messages)
     packed = both[PACKED].filter(pc.invert(is_message))
-    parts = [in_columns(pa.ipc.open_stream(part.as_buffer()).read_all(), schema) for part in packed]
+    parts = [conform(pa.ipc.open_stream(part.as_buffer()).read_all(), schema) for part in packed]
     batches = latest_whole(pa.concat_tables([schema.empty_table(), *parts]))
-    require_filled(batches, FILLED)
+    require_filled(batches, REQUIRED_COLUMNS)
     return step.with_unchanged(arrived, batches)

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, cast
 
 from windrow.engine import open_engine
 from windrow.errors import EngineUnavailableError
-from windrow.expressions import Mapping
+from windrow.expressions import ColumnMapping
 from windrow.ingest import writer_of
-from windrow.ingest.writer import Input
-from windrow.model.results import Committed
+from windrow.ingest.writer import IngestInput
+from windrow.model.results import CommittedMicrobatch
 from windrow.operate import Observer
 from windrow.operate.log import log
 from windrow.runtime.run import run
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def foreach_batch(
     settings: Settings | None = None,
-    report: Callable[[Committed], None] = lambda committed: None,
+    report: Callable[[CommittedMicrobatch], None] = lambda committed: None,
     observers: Iterable[Observer] = (),
     stream: str | None = None,
 ) -> Callable[[DataFrame, int], None]:
@@ -68,8 +68,8 @@ def foreach_batch(
         writer = cast("SparkWriter", writer_of(open_engine(settings, session), settings))
         writer.mend()
         schema = schema_of(frame)
-        input_ = Input(f"batch {batch_id} of the stream", "stream", schema, None, frame)
-        mapping = Mapping.of(settings.ingest.columns, frame.columns)
+        input_ = IngestInput(f"batch {batch_id} of the stream", "stream", schema, None, frame)
+        mapping = ColumnMapping.of(settings.ingest.columns, frame.columns)
         writer.create(mapping.payload_type(schema), settings.retention)
         # guard: stream-batch-once
         if writer.append_batch(input_, mapping, query, batch_id):

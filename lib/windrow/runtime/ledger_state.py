@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar import arrow
-from windrow.columnar.arrow import from_numpy, text, texts, to_numpy, where
+from windrow.columnar.arrow import filter_rows, from_numpy, string_array, string_scalar, to_numpy
 from windrow.errors import IncompatibleTableError, TableUnreadableError
 from windrow.ledger.ledger import Ledger
 from windrow.ledger.live import Live
@@ -25,7 +25,7 @@ from windrow.ledger.versions import written
 from windrow.model import clock, tables
 from windrow.model.floors import Floors, Ints
 from windrow.model.messages import microseconds, times
-from windrow.model.open_batches import OpenBatches
+from windrow.model.open_batches import OpenBatchTotals
 from windrow.model.tables import DAMAGED, require_filled
 from windrow.model.timestamps import microseconds_of
 
@@ -66,7 +66,7 @@ class Sources:
 
     def idle(self, now: int) -> Floors:
         """Return the idle clocks at wall time `now`."""
-        return Floors(self.source, clock.idle(self.clock, self.seen_at, now))
+        return Floors(self.source, clock.idle_clocks(self.clock, self.seen_at, now))
 
     def seen(self, moved: Floors, now: int) -> Sources:
         """Return the sources whose clocks new messages moved, as committed at wall time `now`."""
@@ -134,7 +134,7 @@ class PartialRows:
         own = self.live.partial(self.depot, sources.unique())
         if self.depot is None:
             return own
-        prefix = tables.identifier("of", texts([self.depot]))[0].as_py()
+        prefix = tables.identifier("of", string_array([self.depot]))[0].as_py()
         ids = pc.utf8_slice_codeunits(own["id"], len(prefix) + 1)
         return own.set_column(own.schema.get_field_index("id"), own.schema.field("id"), ids)
 
@@ -154,7 +154,7 @@ class LedgerState:
 
     progress: pa.Table  # the one `progress` row
     depots: Mapping[str | None, DepotState]
-    open: OpenBatches
+    open: OpenBatchTotals
     fence: Live
     token: str
     microbatch: int
@@ -208,11 +208,11 @@ def prime(ledger: Ledger, depots: Sequence[str | None] = (None,)) -> LedgerState
     """
     fence = _live(ledger)
     rows = fence.rows
-    control = where(rows, pc.equal(rows["state"], text("progress")))
+    control = filter_rows(rows, pc.equal(rows["state"], string_scalar("progress")))
     whole = progress_row(control)
     require_filled(whole, WHOLE)
     return LedgerState(
-        progress=arrow.in_columns(whole, fence.schema),
+        progress=arrow.conform(whole, fence.schema),
         depots={name: _depot_state(control, fence, whole, name) for name in depots},
         open=fence.totals,
         fence=fence,
@@ -228,7 +228,7 @@ def _depot_state(control: pa.Table, live: Live, whole: pa.Table, depot: str | No
     require_filled(by_source, BY_SOURCE)
     [reached] = [Reached.of(row) for row in position.to_pylist()] or [Reached()]
     sources = Sources(
-        arrow.whole(by_source["source"]),
+        arrow.combine_chunks(by_source["source"]),
         microseconds(by_source["clock"]),
         microseconds(by_source["floor"]),
         to_numpy(by_source["cut"], null=clock.UNKNOWN),
@@ -239,7 +239,7 @@ def _depot_state(control: pa.Table, live: Live, whole: pa.Table, depot: str | No
 
 def progress_row(rows: pa.Table) -> pa.Table:
     """Return the one progress row among the live rows of a ledger. Raises IncompatibleTableError."""
-    places = np.flatnonzero(to_numpy(pc.equal(rows["id"], text(tables.PROGRESS)), null=0))
+    places = np.flatnonzero(to_numpy(pc.equal(rows["id"], string_scalar(tables.PROGRESS)), null=0))
     # guard: one-progress-row
     if places.size != 1:
         raise IncompatibleTableError(f"the ledger has {places.size} progress rows instead of one", DAMAGED)
@@ -256,16 +256,16 @@ def progress_row(rows: pa.Table) -> pa.Table:
 
 def _placed(control: pa.Table, whole: pa.Table, depot: str | None) -> tuple[pa.Table, pa.Table]:
     """Return the row with the position in a depot, and the rows of its sources. Raises IncompatibleTableError."""
-    if tables.is_of_topology(control.column_names) != (depot is not None):
+    if tables.is_topology_ledger(control.column_names) != (depot is not None):
         raise IncompatibleTableError(
             f"the table is the ledger of {'a batcher' if depot else 'a topology'}",
             "Use another ledger (--ledger); `windrow run MODULE:NAME` runs a topology.",
         )
     if depot is None:
         return whole, control.select(["id", *BY_SOURCE, "cut"]).filter(
-            pc.not_equal(control["id"], text(tables.PROGRESS))
+            pc.not_equal(control["id"], string_scalar(tables.PROGRESS))
         )
-    own = control.filter(pc.equal(control["depot"], text(depot)))
+    own = control.filter(pc.equal(control["depot"], string_scalar(depot)))
     is_position = pc.is_null(own["source"])
     return own.filter(is_position), own.filter(pc.invert(is_position))
 
@@ -273,7 +273,7 @@ def _placed(control: pa.Table, whole: pa.Table, depot: str | None) -> tuple[pa.T
 def control_rows(
     primed: LedgerState,
     moved: Mapping[str | None, Sources],
-    opened: OpenBatches,
+    opened: OpenBatchTotals,
     advanced: dict[str, object],
     reached: Mapping[str | None, Reached],
 ) -> pa.Table:

@@ -21,13 +21,13 @@ import numpy as np
 from windrow.errors import ConcurrentCommitError, EngineUnavailableError, LedgerBehindError, PausedError, UsageError
 from windrow.ledger import Ledger
 from windrow.model.clock import Clock
-from windrow.model.results import Maintained, committed_in
+from windrow.model.results import MaintenanceResult, read_committed
 from windrow.runtime.algorithm import Algorithm
 from windrow.runtime.control import Control
 from windrow.runtime.depot_cursor import DepotCursor, Step, next_in_step
-from windrow.runtime.driver import Driver, Summary
+from windrow.runtime.driver import Driver, RunSummary
 from windrow.runtime.ledger_state import Reached
-from windrow.runtime.microbatch import Microbatch, Read
+from windrow.runtime.microbatch import MicrobatchAttempt, Read
 from windrow.runtime.opening import DepotReader, require_listed
 from windrow.runtime.saved_plan import SavedPlan
 from windrow.source.arrivals import Arrivals
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 UNLIMITED = np.iinfo(np.int64).max  # messages
 
 
-class Found(NamedTuple):
+class PendingDepot(NamedTuple):
     """What arrived in a depot."""
 
     cursor: DepotCursor
@@ -59,7 +59,7 @@ class Runner(Control):
         ledger: Ledger,
         algorithm: Algorithm,
         clock: Clock,
-        maintain: Callable[[], Iterable[Maintained]] = tuple,
+        maintain: Callable[[], Iterable[MaintenanceResult]] = tuple,
         in_step: bool = False,
         **called: Any,
     ) -> None:
@@ -71,14 +71,14 @@ class Runner(Control):
         self._maintain, self._in_step, self._by_time = maintain, in_step, in_step
         self._step = Step()  # what comes next
 
-    def once(self) -> Summary:
+    def once(self) -> RunSummary:
         """Read the depots to their ends, then close overdue batches; stop between microbatches if the clock says so.
 
         A paused ledger is left unchanged.
         """
         return self._round(lambda: None)
 
-    def every(self, pause: int) -> Summary:
+    def every(self, pause: int) -> RunSummary:
         """Run `once` every `pause` microseconds until the clock says stop, with table maintenance in between."""
         while True:
             before = len(self.summary.microbatches)
@@ -90,7 +90,7 @@ class Runner(Control):
             if self.driver.clock.wait(wait):
                 return self.summary
 
-    def _round(self, between: Callable[[], None]) -> Summary:
+    def _round(self, between: Callable[[], None]) -> RunSummary:
         """Read all depots to their ends and tick; call `between` after each read, because a depot may never end."""
         self.driver.do(self.driver.begin_round)
         if self.summary.paused:
@@ -202,7 +202,7 @@ class Runner(Control):
                     arrivals = self.driver.in_time(
                         partial(read.enter_context, cursor.source.arrived(reached, last_version))
                     )
-                    pending += [] if arrivals is None else [Found(cursor, arrivals)]
+                    pending += [] if arrivals is None else [PendingDepot(cursor, arrivals)]
             if pending:
                 self._process(pending)
         # guard: cut-short-is-read-again
@@ -230,14 +230,14 @@ class Runner(Control):
             self.driver.prime()  # where another process found it, this one has yet to learn where it stands
             raise
         if elsewhere:  # on Spark Connect
-            for committed in committed_in(self.driver.ledger.committed_since(before)):
+            for committed in read_committed(self.driver.ledger.committed_since(before)):
                 self.driver.record(committed)
             self.driver.prime()  # learns whether the ledger was paused meanwhile
 
     def _handle(self, cursor: DepotCursor, arrivals: Arrivals) -> None:
-        self._process([Found(cursor, arrivals)])
+        self._process([PendingDepot(cursor, arrivals)])
 
-    def _process(self, pending: Sequence[Found]) -> None:
+    def _process(self, pending: Sequence[PendingDepot]) -> None:
         """Run one microbatch for each slice of the arrivals, each from the state in the ledger."""
         # guard: stop-between-microbatches
         while not self.driver.stop_requested:
@@ -266,7 +266,9 @@ class Runner(Control):
             except ConcurrentCommitError:
                 self.driver.note_refused()
 
-    def _run(self, microbatch: Microbatch, slices: Mapping[str | None, Read], pending: Sequence[Found]) -> bool:
+    def _run(
+        self, microbatch: MicrobatchAttempt, slices: Mapping[str | None, Read], pending: Sequence[PendingDepot]
+    ) -> bool:
         """Run a microbatch over slices; its plan is durable before a function sees them.
 
         Returns False if an earlier attempt planned to read depots in which nothing was found here.
@@ -284,7 +286,7 @@ class Runner(Control):
         self.driver.forget_plan()
         return True
 
-    def _slices(self, pending: Sequence[Found], planned: SavedPlan | None = None) -> dict[str | None, Read]:
+    def _slices(self, pending: Sequence[PendingDepot], planned: SavedPlan | None = None) -> dict[str | None, Read]:
         """Return the next slice of each depot: what was planned, or a fair share of the limit; in step one version."""
         limit = 1 if self._in_step else self.driver.options.max_messages or self.driver.settings.max_messages
         most = max(1, limit // len(pending)) if planned is None else UNLIMITED
@@ -302,7 +304,7 @@ class Runner(Control):
         return self.__dict__ | {"_maintain": tuple}
 
 
-def _refuse_restored(pending: Sequence[Found], slices: Mapping[str | None, Read]) -> None:
+def _refuse_restored(pending: Sequence[PendingDepot], slices: Mapping[str | None, Read]) -> None:
     """Raise DepotChangedError if a slice has a RESTORE, unless `on_depot_change` is `ignore`."""
     for cursor, arrivals in pending:
         read = slices.get(cursor.name)
@@ -310,7 +312,7 @@ def _refuse_restored(pending: Sequence[Found], slices: Mapping[str | None, Read]
             refuse_restored(arrivals.listed, read.arrived.expected)
 
 
-def _passed(pending: Sequence[Found], slices: Mapping[str | None, Read]) -> dict[str | None, Reached]:
+def _passed(pending: Sequence[PendingDepot], slices: Mapping[str | None, Read]) -> dict[str | None, Reached]:
     """Return the positions at the ends of depots that were read, and had no rows.
 
     Else a state of another topology that never changes would be read from its beginning each time, as long as it can.
@@ -325,13 +327,13 @@ def _passed(pending: Sequence[Found], slices: Mapping[str | None, Read]) -> dict
     return passed
 
 
-def _require_no_gap(pending: Sequence[Found]) -> None:
+def _require_no_gap(pending: Sequence[PendingDepot]) -> None:
     """Raise LedgerBehindError if a stream begins after the version that a ledger reads next."""
     for cursor, arrivals in pending:
         # guard: stream-begins-in-time
-        if cursor.reached.depot_version + 1 < arrivals.listed.begin:
+        if cursor.reached.depot_version + 1 < arrivals.listed.start:
             raise LedgerBehindError(
-                f"the stream begins at depot version {arrivals.listed.begin}, but the ledger has read up to "
+                f"the stream begins at depot version {arrivals.listed.start}, but the ledger has read up to "
                 f"{cursor.reached.depot_version}",
                 "The ledger was restored during the run; the stream starts again.",
             )

@@ -28,7 +28,7 @@ from windrow.ledger import Ledger
 from windrow.model import chunks, tables
 from windrow.model.clock import Clock
 from windrow.model.durations import SECOND, UNITS, microseconds
-from windrow.model.results import Maintained, Role
+from windrow.model.results import MaintenanceResult, Role
 from windrow.model.timestamps import time_text
 from windrow.operate import Observers
 from windrow.runtime.ledger_state import progress_row
@@ -48,7 +48,7 @@ def maintain(
     dry_run: bool = False,
     progress: Progress = lambda table, step: None,
     asked: bool = True,
-) -> list[Maintained]:
+) -> list[MaintenanceResult]:
     """Maintain ledger and depots (or `only` them) during runs, and return what was done to each.
 
     `now` is the wall time in microseconds. A dry run changes nothing. `progress` is called before each step; if it
@@ -80,7 +80,7 @@ def fold(ledger: Ledger, dry_run: bool = False) -> int:
     return live.growth.obsolete
 
 
-def tidy(ledger: Ledger, progress: Progress = lambda table, step: None) -> Maintained:
+def tidy(ledger: Ledger, progress: Progress = lambda table, step: None) -> MaintenanceResult:
     """Compact the files of the ledger's final rows that are smaller than SMALL, which recent microbatches wrote.
 
     Each compaction also rewrites the last file that is not full, and the replaced file stays for `retention`. With
@@ -90,9 +90,9 @@ def tidy(ledger: Ledger, progress: Progress = lambda table, step: None) -> Maint
     table = _Table("ledger", ledger.maintenance(), ledger.settings, False, partial(progress, "ledger"))
     why = table.maintenance.obstacle()
     if why is not None:
-        return Maintained(table.role, table.location, skip_reason=why)
+        return MaintenanceResult(table.role, table.location, skip_reason=why)
     removed, added = table.compact(tables.FINAL, SMALL)
-    return Maintained(table.role, table.location, files_removed=removed, files_added=added)
+    return MaintenanceResult(table.role, table.location, files_removed=removed, files_added=added)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class _Table:
     dry_run: bool
     progress: Callable[[str], None]
 
-    def maintained(self, partitions: Sequence[str | None]) -> Maintained:
+    def maintained(self, partitions: Sequence[str | None]) -> MaintenanceResult:
         """Do the steps in an order in which no step removes what another one created."""
         retention = self.settings.retention
         self.progress("retention")
@@ -118,7 +118,7 @@ class _Table:
         self.progress("trimming the log")
         if not self.dry_run:
             self.maintenance.trim_log()
-        return Maintained(self.role, self.location, retention, changed, removed, added, vacuumed)
+        return MaintenanceResult(self.role, self.location, retention, changed, removed, added, vacuumed)
 
     @property
     def location(self) -> str:
@@ -146,22 +146,22 @@ class _Table:
         return removed, _sum([None if one is None else one.added for one in compacted])
 
 
-def _maintained_ledger(ledger: Ledger, table: _Table, asked: bool) -> Maintained:
+def _maintained_ledger(ledger: Ledger, table: _Table, asked: bool) -> MaintenanceResult:
     progress_row(ledger.live().rows)  # raises for a table that is not a ledger
     why = table.maintenance.obstacle() or table.other_retention(asked)
     if why is not None:
-        return Maintained(table.role, table.location, skip_reason=why)
+        return MaintenanceResult(table.role, table.location, skip_reason=why)
     table.progress("dropping versions that do not count")
     folded = fold(ledger, table.dry_run)
     return replace(table.maintained(tables.FINAL), folded_versions=folded)
 
 
-def _maintained_depot(source: Source, ledger: Ledger, table: _Table, now: int, asked: bool) -> Maintained:
+def _maintained_depot(source: Source, ledger: Ledger, table: _Table, now: int, asked: bool) -> MaintenanceResult:
     """Maintain a depot that Windrow maintains and whose old versions no ledger needs."""
     why = _not_ours(source, table) or table.maintenance.obstacle() or _still_needed(source, ledger, table, now)
     why = why or table.other_retention(asked)
     if why is not None:
-        return Maintained(table.role, table.location, skip_reason=why)
+        return MaintenanceResult(table.role, table.location, skip_reason=why)
     return table.maintained((None,))
 
 
@@ -234,7 +234,7 @@ class BackgroundMaintenance:
         self._due: float | None = None  # seconds of the clock
         self._all_due = 0.0
 
-    def __call__(self) -> list[Maintained]:
+    def __call__(self) -> list[MaintenanceResult]:
         """Return what was done to each table; an empty list before the time has come or when a stop was requested."""
         every = self._ledger.settings.run.maintenance_interval
         if every is None:
@@ -266,7 +266,7 @@ class BackgroundMaintenance:
             return 0
         return 0 if last is None else min(last + every - now, every)
 
-    def _maintain(self, table: Role, whole: bool, sources: Sequence[Source]) -> Maintained | None:
+    def _maintain(self, table: Role, whole: bool, sources: Sequence[Source]) -> MaintenanceResult | None:
         """Maintain one table, or only tidy it if not `whole`; None if that failed or a stop was requested."""
         begun = self._clock.elapsed()
         try:

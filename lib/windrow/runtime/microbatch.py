@@ -25,8 +25,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import whole
-from windrow.errors import ConcurrentCommitError, PhaseTimeoutError, TableUnwritableError, require
+from windrow.columnar.arrow import combine_chunks
+from windrow.errors import ConcurrentCommitError, PhaseTimeoutError, TableUnwritableError, ensure
 from windrow.ledger import Ledger
 from windrow.ledger.result import MicrobatchResult
 from windrow.ledger.versions import Growth, recorded
@@ -35,8 +35,8 @@ from windrow.model.clock import UNKNOWN, Clock
 from windrow.model.commits import Commit
 from windrow.model.floors import Cuts, Floors, FloorsByVersion
 from windrow.model.messages import times
-from windrow.model.results import Committed, Kind
-from windrow.runtime.algorithm import Algorithm, DepotPlan, Plan
+from windrow.model.results import CommittedMicrobatch, Kind
+from windrow.runtime.algorithm import Algorithm, DepotPlan, MicrobatchPlan
 from windrow.runtime.ledger_state import STATE_TOKEN, LedgerState, Reached, Sources, control_rows, prime
 from windrow.runtime.phase_timeout import HINT, in_time, limited
 from windrow.runtime.saved_plan import SavedPlan
@@ -59,7 +59,7 @@ class Read:
     fingerprints: Mapping[int, str]
 
 
-class Microbatch:
+class MicrobatchAttempt:
     """One attempt at one microbatch. The constructor primes it: it reads the live rows that the attempt works on."""
 
     def __init__(
@@ -102,7 +102,7 @@ class Microbatch:
         planned: SavedPlan | None = None,
         passed: Mapping[str | None, Reached] | None = None,
         until: int | None = None,
-    ) -> Committed:
+    ) -> CommittedMicrobatch:
         """Process what was read of the depots; messages that are stamped after `latest` are ahead of the clock.
 
         `planned` is what all attempts of a topology have in common, `passed` the positions in depots that had no rows.
@@ -135,7 +135,7 @@ class Microbatch:
         plan = DepotPlan(reached, FloorsByVersion.plan(summary, known.sources.floors), arrived, summary)
         return in_part(plan, known, latest, until)
 
-    def run_change(self, cuts: Cuts) -> Committed:
+    def run_change(self, cuts: Cuts) -> CommittedMicrobatch:
         """Put the settings of the algorithm in force, with what the change does to the sources."""
         return self.run_tick(Floors(cuts.source, cuts.floor), "rules", cuts=Floors(cuts.source, cuts.cut))
 
@@ -145,7 +145,7 @@ class Microbatch:
         kind: Kind = "tick",
         planned: SavedPlan | None = None,
         cuts: Floors | None = None,
-    ) -> Committed:
+    ) -> CommittedMicrobatch:
         """Raise floors without messages, which closes overdue batches; a `flush` closes all open batches.
 
         In a topology, which has no floors to raise, a tick fires events. `cuts` are those that a change of the rules
@@ -171,7 +171,7 @@ class Microbatch:
         after = known.sources.floors.raised(floors.source, floors.floor)
         return {None: DepotPlan(known.reached, FloorsByVersion.none(after))}
 
-    def run_accept(self, commit: Commit, depot: str | None = None) -> Committed:
+    def run_accept(self, commit: Commit, depot: str | None = None) -> CommittedMicrobatch:
         """Skip a version of a depot: read none of its rows."""
         known = self.primed.depots[depot].reached
         reached = known.to(commit.version, commit.fingerprint)
@@ -179,7 +179,7 @@ class Microbatch:
 
     def run_without_messages(
         self, kind: Kind, processed: MicrobatchResult | None = None, reached: Mapping[Any, Reached] | None = None
-    ) -> Committed:
+    ) -> CommittedMicrobatch:
         """Commit rows that do not come from messages, or none; `reached` moves the positions in depots.
 
         A pause or resume changes nothing else, but fences a microbatch in progress. The recorded rules stay in force,
@@ -198,16 +198,16 @@ class Microbatch:
         depots: Mapping[str | None, DepotPlan],
         latest: int = UNKNOWN,
         planned: SavedPlan | None = None,
-    ) -> Plan:
+    ) -> MicrobatchPlan:
         common = planned or SavedPlan(self.primed.microbatch + 1, self.started_at, {})
         same = common.microbatch, common.events, common.until, common.overtook or ()
-        plan = Plan(
+        plan = MicrobatchPlan(
             kind, self.primed, self._ledger, self.attempt, common.now, depots, latest, *same, common.transaction
         )
         self._end_phase("plan_ms")
         return plan
 
-    def _process(self, plan: Plan) -> MicrobatchResult:
+    def _process(self, plan: MicrobatchPlan) -> MicrobatchResult:
         """Call the algorithm within the limit; what calls none has no limit, so that the option can be raised.
 
         If it cannot write because another driver was faster, that is no failure: raises ConcurrentCommitError then.
@@ -226,11 +226,11 @@ class Microbatch:
 
     def _commit(
         self,
-        plan: Plan,
+        plan: MicrobatchPlan,
         processed: MicrobatchResult,
         moved: Mapping[str | None, Sources],
         passed: Mapping[str | None, Reached] = MappingProxyType({}),
-    ) -> Committed:
+    ) -> CommittedMicrobatch:
         """Write the microbatch in one commit.
 
         The fence makes the commit fail if another driver has committed since prime, because counting the same messages
@@ -240,7 +240,7 @@ class Microbatch:
         token = uuid4().hex
         done = self._done(plan, processed)
         # guard: rejected-at-most-read
-        require(done.accepted >= 0, f"{done.rejected} of {done.messages} messages were rejected")
+        ensure(done.accepted >= 0, f"{done.rejected} of {done.messages} messages were rejected")
         advanced: dict[str, object] = {
             "microbatch": plan.microbatch,
             "token": token,
@@ -263,16 +263,16 @@ class Microbatch:
         )
         meant = processed.counts.rows + rows.num_rows
         # guard: expected-counts
-        require(written in (None, meant), f"the commit wrote {written} rows, {meant} were meant")
+        ensure(written in (None, meant), f"the commit wrote {written} rows, {meant} were meant")
         self._end_phase("commit_ms")
         return replace(done, lag_ms=_lag(plan, self._clock.now()), commit_ms=self._phases["commit_ms"])
 
-    def _done(self, plan: Plan, processed: MicrobatchResult) -> Committed:
+    def _done(self, plan: MicrobatchPlan, processed: MicrobatchResult) -> CommittedMicrobatch:
         """Return what the commit will have done, without what is known only afterwards."""
         messages, counts = plan.messages, processed.counts
         versions = {name: one.reached.depot_version for name, one in plan.depots.items()}
         depot_version = versions.pop(None, None)
-        return Committed(
+        return CommittedMicrobatch(
             microbatch=plan.microbatch,
             kind=plan.kind,
             attempt=self.attempt,
@@ -290,16 +290,16 @@ class Microbatch:
             **self._phases,
         )
 
-    def _rules(self, plan: Plan) -> str:
+    def _rules(self, plan: MicrobatchPlan) -> str:
         """Return the rules in force after the commit; a pause does not change them."""
         # guard: pause-keeps-rules-of-commit
         return self.primed.rules if plan.kind in KEEPS_RULES else self._algorithm.settings
 
     def _history(
         self,
-        plan: Plan,
+        plan: MicrobatchPlan,
         processed: MicrobatchResult,
-        done: Committed,
+        done: CommittedMicrobatch,
         moved: Mapping[str | None, Sources],
         token: str,
     ) -> pa.Table:
@@ -349,13 +349,13 @@ class Microbatch:
                 raise PhaseTimeoutError(f"{name.removesuffix('_ms')} took {took:,.0f} ms", HINT)
 
 
-def _commit_note(done: Committed, token: str) -> str:
+def _commit_note(done: CommittedMicrobatch, token: str) -> str:
     """Return the user metadata of the commit, which identifies the microbatch in Delta's own history."""
     noted = ("microbatch", "kind", "depot_version", "depots", "messages", "closed", "rejected")
     return json.dumps({"windrow": VERSION} | {name: getattr(done, name) for name in noted} | {"token": token})
 
 
-def _lag(plan: Plan, now: int) -> float | None:
+def _lag(plan: MicrobatchPlan, now: int) -> float | None:
     """Return how long before `now` the newest message arrived, in milliseconds."""
     stamps = [pc.max(one.summary["stamp"]).cast(pa.int64()).as_py() for one in plan.depots.values()]
     newest = max((stamp for stamp in stamps if stamp is not None), default=None)
@@ -384,7 +384,7 @@ def _of_depot(
 
 
 def _moved(plan: DepotPlan) -> Floors:
-    sources = whole(plan.summary.filter(pc.is_valid(plan.summary["stamp"]))["source"]).unique()
+    sources = combine_chunks(plan.summary.filter(pc.is_valid(plan.summary["stamp"]))["source"]).unique()
     return Floors(sources, plan.floors.after.of(sources))
 
 

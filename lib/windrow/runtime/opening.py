@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from windrow.delta.log import Table
+from windrow.delta.log import TableInfo
 from windrow.engine import open_engine
 from windrow.errors import ConcurrentCommitError, DepotChangedError, DepotMismatchError, StartFromMismatchError
 from windrow.ledger import Ledger, ledger_of
 from windrow.ledger.result import MicrobatchResult
 from windrow.ledger.versions import Growth, recorded
-from windrow.model.commits import ListedVersions, is_other
-from windrow.model.open_batches import OpenBatches
+from windrow.model.commits import ListedVersions, differs
+from windrow.model.open_batches import OpenBatchTotals
 from windrow.runtime.algorithm import Algorithm
 from windrow.runtime.feeder import Feeder
 from windrow.runtime.ledger_state import LedgerState, Reached, control_rows, first_rows, prime
 from windrow.settings.settings import Settings
-from windrow.settings.start_from import Start
+from windrow.settings.start_from import StartFrom
 from windrow.source import Source, source_of
 
 
@@ -91,7 +91,7 @@ def _begins_elsewhere(reader: DepotReader, primed: LedgerState, algorithm: Algor
 
 def _begin(reader: DepotReader, now: int) -> Reached:
     depot, start_from = reader.source.depot(), reader.source.settings.start_from
-    before = Start.parse(start_from).version_before(depot.version, now, reader.source.commits)
+    before = StartFrom.parse(start_from).version_before(depot.version, now, reader.source.commits)
     return Reached(depot.id, start_from, before)
 
 
@@ -100,7 +100,7 @@ def _move_starts(ledger: Ledger, primed: LedgerState, starts: Mapping[str | None
 
     Does nothing if another driver committed first: the caller primes again.
     """
-    control = control_rows(primed, {}, OpenBatches.none(), {"token": uuid4().hex}, starts)
+    control = control_rows(primed, {}, OpenBatchTotals.none(), {"token": uuid4().hex}, starts)
     nothing = MicrobatchResult.nothing(control.schema)
     control = recorded(control, Growth.by(nothing.counts, control, primed.fence.rows))
     note = {"start_from": {name or "depot": at.start_from for name, at in starts.items()}}
@@ -109,7 +109,7 @@ def _move_starts(ledger: Ledger, primed: LedgerState, starts: Mapping[str | None
         ledger.commit(nothing, control, primed.fence, primed.token, json.dumps(note))
 
 
-def require_depot(source: Source, reached: Reached) -> Table:
+def require_depot(source: Source, reached: Reached) -> TableInfo:
     """Return the depot. Raises DepotMismatchError if it is not the ledger's, DepotChangedError if it was restored.
 
     A restored depot uses its version numbers again, and new messages under old numbers would count as read. It is
@@ -139,7 +139,7 @@ def require_listed(listed: ListedVersions, reached: Reached, settings: Settings)
             "Give this depot its own ledger (--ledger); a depot that was created again needs a new one too.",
         )
     # guard: depot-same-commit
-    if is_other(listed.fingerprints.get(reached.depot_version), reached.commit_fingerprint):
+    if differs(listed.fingerprints.get(reached.depot_version), reached.commit_fingerprint):
         raise DepotChangedError(
             f"version {reached.depot_version} of the depot {settings.depot} is not the commit that the ledger has read",
             "The depot was restored and has grown since. Bring its versions back, or begin a new ledger (--ledger): "

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.batching.step import Step
-from windrow.columnar.arrow import from_numpy, where
+from windrow.columnar.arrow import filter_rows, from_numpy
 from windrow.ledger.ledger import Ledger
 from windrow.ledger.live import Live
 from windrow.ledger.result import MicrobatchResult, grouped, totals
 from windrow.ledger.row_writer import RowWriter, WrittenRows
 from windrow.model.floors import Floors
-from windrow.model.open_batches import SCHEMA, BatchFilter, OpenBatches, summarise
+from windrow.model.open_batches import SCHEMA, BatchFilter, OpenBatchTotals, summarise
 from windrow.model.tables import CHANGED
 from windrow.rows.rows import Rows
 from windrow.rows.spilled import SpilledRows, buckets_of
@@ -36,7 +36,7 @@ def process_in_parts(
     parts += [_written(writer, _all_changed(rows.table()), SCHEMA.empty_table()) for rows in extra]
     done = WrittenRows.together(part.written for part in parts)
     counts, left = totals(done.groups)
-    opened = live.totals.after(OpenBatches.of(_summed([part.read for part in parts])), left, passed)
+    opened = live.totals.after(OpenBatchTotals.of(_summed([part.read for part in parts])), left, passed)
     nothing = MicrobatchResult.nothing(live.schema).rows
     rows = pa.concat_tables([nothing, *(part.here for part in parts)])
     return MicrobatchResult(rows, counts, opened, files=done.files)
@@ -65,7 +65,7 @@ def _written(writer: RowWriter | None, rows: pa.Table, read: pa.Table) -> Part:
     """Write rows, or without a writer keep those that changed."""
     if writer is not None:
         return Part(writer.write(rows), read, rows.schema.empty_table().drop_columns([CHANGED]))
-    return Part(WrittenRows([], grouped(rows)), read, where(rows, rows[CHANGED]).drop_columns([CHANGED]))
+    return Part(WrittenRows([], grouped(rows)), read, filter_rows(rows, rows[CHANGED]).drop_columns([CHANGED]))
 
 
 def _all_changed(rows: pa.Table) -> pa.Table:
@@ -74,7 +74,7 @@ def _all_changed(rows: pa.Table) -> pa.Table:
 
 def _of_buckets(batches: pa.Table, buckets: frozenset[int]) -> pa.Table:
     bucket = from_numpy(buckets_of(batches["key"]))
-    return where(batches, pc.is_in(bucket, pa.array(sorted(buckets), bucket.type)))
+    return filter_rows(batches, pc.is_in(bucket, pa.array(sorted(buckets), bucket.type)))
 
 
 def _summed(parts: list[pa.Table]) -> pa.Table:

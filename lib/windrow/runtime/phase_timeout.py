@@ -90,7 +90,7 @@ class _Jobs:
         if not type(session).__module__.startswith("pyspark.sql.connect"):
             context = session.sparkContext
             tagged = [context.addJobTag, context.removeJobTag, context.cancelJobsWithTag]
-        self.begin, self.end, self.cancel = (partial(one, tag) for one in tagged)
+        self.start, self.end, self.cancel = (partial(one, tag) for one in tagged)
 
 
 class _Watchdog:
@@ -104,7 +104,7 @@ class _Watchdog:
 
     def __enter__(self) -> None:
         if self._jobs is not None:
-            self._jobs.begin()
+            self._jobs.start()
         if self._is_main:
             self._before = signal.signal(signal.SIGALRM, _raise)
         threading.Thread(target=self._watch, name="windrow-phase-timeout", daemon=True).start()

@@ -6,15 +6,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.batching.step import Step
-from windrow.columnar.arrow import text
+from windrow.columnar.arrow import string_scalar
 from windrow.ledger.ledger import Ledger
 from windrow.ledger.live import Live
 from windrow.ledger.live import no_messages as no_rows
-from windrow.ledger.result import Counts, MicrobatchResult
+from windrow.ledger.result import MicrobatchCounts, MicrobatchResult
 from windrow.ledger.strategy import fits_driver, keeps_headers, reads_all
 from windrow.model import tables
 from windrow.model.floors import Floors
-from windrow.model.open_batches import BatchFilter, OpenBatches, no_messages, summarise
+from windrow.model.open_batches import BatchFilter, OpenBatchTotals, no_messages, summarise
 from windrow.rows.spilled import SpilledRows
 from windrow.runtime.parts import process_in_parts
 from windrow.source.slices import Slice
@@ -55,15 +55,15 @@ def process_on_driver(step: Step, arrived: Slice | None, live: Live, wanted: Bat
     batches, totals = live.wanted(wanted), live.totals
     rows, cuts = step(messages, batches)
     extra = [] if arrived is None else [one.table() for one in arrived.extra_rows(step.microbatch, live.schema)]
-    read, left = OpenBatches.of(summarise(batches)), OpenBatches.of(summarise(_left(batches, rows)))
+    read, left = OpenBatchTotals.of(summarise(batches)), OpenBatchTotals.of(summarise(_left(batches, rows)))
     opened = totals.after(read, left, Floors.empty() if wanted is None else wanted.passed)
     rows = pa.concat_tables([rows, *extra])
-    return MicrobatchResult(rows, Counts.of(rows), opened, cuts)
+    return MicrobatchResult(rows, MicrobatchCounts.of(rows), opened, cuts)
 
 
 def _left(live: pa.Table, rows: pa.Table) -> pa.Table:
     """Return which of the batches that were read are open afterwards: the unchanged and the written ones."""
     columns = ["id", "source", "window_end", "message_count", "bytes"]
     stays = live.select(columns).filter(pc.invert(pc.is_in(live["id"], rows["id"].combine_chunks())))
-    written = rows.select(columns).filter(pc.equal(rows["state"], text(tables.OPEN)))
+    written = rows.select(columns).filter(pc.equal(rows["state"], string_scalar(tables.OPEN)))
     return pa.concat_tables([stays, written])

@@ -19,11 +19,11 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import to_plain_types
 from windrow.delta import logfiles, mending
 from windrow.delta.locations import local_path
 from windrow.delta.lock import commit_lock
-from windrow.delta.table import FAULTS, filtered, missing, writing
+from windrow.delta.table import READ_ERRORS, filtered, missing_error, translate_write_errors
 from windrow.engine.embedded import EmbeddedEngine
 from windrow.errors import DepotChangedError, DepotMismatchError, EngineUnavailableError
 from windrow.ledger.files_ledger import embedded_schema
@@ -70,8 +70,8 @@ def recover(
             "RESTORE it to a version before the damage, or begin a new ledger (--ledger) from the depot.",
         )
     if not (versions := logfiles.versions(logfiles.names(root / logfiles.LOG))):
-        raise missing(settings.ledger, "ledger")
-    with commit_lock(settings.ledger, sync=False), writing(settings.ledger, "ledger"):
+        raise missing_error(settings.ledger, "ledger")
+    with commit_lock(settings.ledger, sync=False), translate_write_errors(settings.ledger, "ledger"):
         usable = None
         for version in reversed(versions):
             progress(version)
@@ -108,13 +108,13 @@ def _state_of(action: Mapping[str, Any]) -> object:
 
 
 def _is_usable(root: Path, version: int, settings: Settings) -> bool:
-    if not mending.is_whole(root, version):
+    if not mending.is_intact(root, version):
         return False
     try:
         table = DeltaTable(root, version=version)
         embedded_schema(settings.ledger, table)
-        rows = plain(filtered(table, [("state", "not in", list(tables.FINAL))], None))
-    except FAULTS as error:
+        rows = to_plain_types(filtered(table, [("state", "not in", list(tables.FINAL))], None))
+    except READ_ERRORS as error:
         match = OS_ERROR.search(str(error))
         code = getattr(error, "errno", None) or (int(match[1]) if match else None)
         # guard: disk-fails

@@ -19,11 +19,11 @@ from windrow.engine.embedded import EmbeddedEngine
 from windrow.ledger import Ledger, ledger_of
 from windrow.ledger.dry_run import DryRunLedger
 from windrow.model.clock import Clock
-from windrow.model.results import Committed
-from windrow.operate import Observer, Run, chosen, observed
+from windrow.model.results import CommittedMicrobatch
+from windrow.operate import Observer, RunInfo, configured_observers, observed
 from windrow.runtime.algorithm import Algorithm
 from windrow.runtime.batcher import Batcher
-from windrow.runtime.driver import Summary
+from windrow.runtime.driver import RunSummary
 from windrow.runtime.ledger_state import prime
 from windrow.runtime.loop import Runner
 from windrow.runtime.maintenance import BackgroundMaintenance
@@ -41,10 +41,10 @@ def run(
     once: bool = True,
     spark: SparkSession | None = None,
     clock: Clock | None = None,
-    report: Callable[[Committed], None] = lambda committed: None,
+    report: Callable[[CommittedMicrobatch], None] = lambda committed: None,
     observers: Iterable[Observer] = (),
     skip_version: int | None = None,
-) -> Summary:
+) -> RunSummary:
     """Batch the new messages of the depot and stop; with `once=False` repeat this at the set interval.
 
     A repeating run also maintains the tables, every `settings.run.maintenance_interval`.
@@ -83,16 +83,16 @@ def run(
         return runner.once() if once else runner.every(settings.run.trigger_interval)
 
 
-def idle_summary(settings: Settings, clock: Clock, observers: Iterable[Observer] = ()) -> Summary | None:
+def idle_summary(settings: Settings, clock: Clock, observers: Iterable[Observer] = ()) -> RunSummary | None:
     """Return the summary of a run that has nothing to do, and notify `observers`; None if there may be work."""
     idle = idle_run(settings, batcher_of(settings), clock.now())
     if idle is not None:
-        with observed(Run(idle.engine, settings, clock), [*chosen(settings.metrics), *observers]):
+        with observed(RunInfo(idle.engine, settings, clock), [*configured_observers(settings.metrics), *observers]):
             pass
     return idle
 
 
-def idle_run(settings: Settings, algorithm: Algorithm, now: int) -> Summary | None:
+def idle_run(settings: Settings, algorithm: Algorithm, now: int) -> RunSummary | None:
     """Return the summary of a run that has nothing to do at wall time `now` (microseconds).
 
     Returns None if there is work, or if only the engine can tell. Raises the errors of opening engine and ledger.
@@ -111,13 +111,13 @@ def idle_run(settings: Settings, algorithm: Algorithm, now: int) -> Summary | No
     result = require_depot(source, state.reached)
     algorithm.require(state, result)
     if state.paused:
-        return Summary("spark", paused=True)
+        return RunSummary("spark", paused=True)
     begins_elsewhere = "start_from" in settings.model_fields_set and settings.start_from != state.reached.start_from
     if begins_elsewhere or state.rules != algorithm.settings:
         return None
     new = added(DeltaRsLog(depot).commits(state.reached.depot_version), state.reached.depot_version, result.version)
     is_due = settings.idle_timeout is not None and algorithm.due(state, now) is not None
-    return None if is_due or set(new.values()) - {0} else Summary("spark")
+    return None if is_due or set(new.values()) - {0} else RunSummary("spark")
 
 
 def _may_look(settings: Settings) -> bool:
@@ -134,7 +134,7 @@ def opened(
     ledger: Ledger,
     clock: Clock,
     observers: Iterable[Observer] = (),
-    report: Callable[[Committed], None] = lambda committed: None,
+    report: Callable[[CommittedMicrobatch], None] = lambda committed: None,
     dry_run: bool = False,
 ) -> Iterator[Runner]:
     """Open the ledger; while the block runs, the log, the metrics and `observers` receive its events.
@@ -154,19 +154,19 @@ def watched(
     ledger: Ledger,
     clock: Clock,
     observers: Iterable[Observer] = (),
-    report: Callable[[Committed], None] = lambda committed: None,
+    report: Callable[[CommittedMicrobatch], None] = lambda committed: None,
 ) -> Iterator[dict[str, Any]]:
     """Yield the callbacks of a `Runner`, which feed the log, the metrics and the observers and maintain the tables."""
     settings, session = ledger.settings, ledger.engine.session_at_work
     with ExitStack() as stack:
-        started = Run(ledger.engine_name, settings, clock)
-        everyone = stack.enter_context(observed(started, [*chosen(settings.metrics), *observers]))
+        started = RunInfo(ledger.engine_name, settings, clock)
+        everyone = stack.enter_context(observed(started, [*configured_observers(settings.metrics), *observers]))
         if session is not None:
             from windrow.operate.spark_progress import listening
 
             stack.enter_context(listening(session))
 
-        def committed(done: Committed) -> None:
+        def committed(done: CommittedMicrobatch) -> None:
             everyone.committed(done)
             report(done)
 

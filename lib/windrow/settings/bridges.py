@@ -7,7 +7,7 @@ from typing import Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from windrow.model.section import Part
+from windrow.model.section import SettingsSection
 
 PORT, TLS_PORT, MAX_PORTS = 1_883, 8_883, 1 << 16
 TLS = "mqtts://"
@@ -15,7 +15,7 @@ ADDRESS = re.compile(r"(?:\[([^\]]+)\]|([^:/\[\]]+))(?::(\d+))?")
 IPV6 = re.compile(r"[0-9A-Fa-f.]*(:[0-9A-Fa-f.]*){2,}")
 
 
-class MqttPart(Part):
+class MqttPart(SettingsSection):
     """`[mqtt]`: the broker that `windrow bridge mqtt` takes messages from."""
 
     broker: str = Field("127.0.0.1", description="HOST or HOST:PORT, with TLS mqtts://HOST or mqtts://HOST:PORT")
@@ -59,7 +59,7 @@ class MqttPart(Part):
         return self
 
 
-class KafkaPart(Part):
+class KafkaPart(SettingsSection):
     """`[kafka]`: the topics that `windrow bridge kafka` takes messages from."""
 
     bootstrap_servers: str = Field(

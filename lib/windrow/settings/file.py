@@ -50,7 +50,7 @@ def line_of(text: str, key: Sequence[str]) -> int | None:
             content = tomllib.loads("\n".join(lines[:number]))
         except tomllib.TOMLDecodeError:
             continue
-        if holds(content, key):
+        if has_key(content, key):
             return begin
         begin = number + 1
     return None
@@ -65,7 +65,7 @@ def together(errors: Sequence[UsageError]) -> UsageError:
     return SettingsError(f"{len(errors)} settings are wrong{''.join(lines)}")
 
 
-def placed(error: UsageError, path: Path | None) -> UsageError:
+def with_location(error: UsageError, path: Path | None) -> UsageError:
     """Return the error with the variable, or with file and line, that the setting is from.
 
     For a setting that is missing in the file, it is the line of its table.
@@ -110,7 +110,7 @@ def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
     return rest | {known[name]: value for name, value in depot.items()}
 
 
-def holds(content: Any, key: Sequence[str]) -> bool:
+def has_key(content: Any, key: Sequence[str]) -> bool:
     """Tell whether nested tables have a key, given part by part."""
     for part in key:
         if not isinstance(content, Mapping) or part not in content:

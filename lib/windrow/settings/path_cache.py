@@ -27,13 +27,13 @@ REPLAY = (
 
 
 @dataclass(frozen=True, slots=True)
-class PathBook:
+class TablePathCache:
     """The paths of tables by their names, in one file."""
 
     file: Path
 
     @classmethod
-    def beside(cls, config: str | None) -> PathBook:
+    def beside(cls, config: str | None) -> TablePathCache:
         """Return the file next to a settings file, or in the working directory."""
         return cls((Path(config).parent if config else Path()) / FILE)
 

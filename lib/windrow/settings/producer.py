@@ -6,12 +6,12 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from windrow.model.section import Count, Duration, Part
+from windrow.model.section import Count, Duration, SettingsSection
 
 BATCH_BYTES = 1_048_576  # a producer commits this many at once; a guess
 
 
-class ProducerPart(Part):
+class ProducerPart(SettingsSection):
     """`[producer]`: how messages that are sent become commits."""
 
     linger: Duration = Field("100ms", description="how long a message waits for others to share its commit")  # type: ignore[assignment]

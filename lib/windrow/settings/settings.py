@@ -30,12 +30,12 @@ from windrow.delta.locations import local_path, require_safe
 from windrow.errors import SettingsError, UsageError
 from windrow.formats.part import FormatPart
 from windrow.model import durations
-from windrow.model.section import ByteSize, Count, Duration, OrNever, Part
+from windrow.model.section import ByteSize, Count, Duration, OptionalDuration, SettingsSection
 from windrow.settings.bridges import KafkaPart, MqttPart
-from windrow.settings.file import PREFIX, holds, placed, read_file, setting_in, together
+from windrow.settings.file import PREFIX, has_key, read_file, setting_in, together, with_location
 from windrow.settings.memory import driver_messages
 from windrow.settings.producer import ProducerOptions, ProducerPart
-from windrow.settings.start_from import Start
+from windrow.settings.start_from import StartFrom
 
 FILE = "windrow.toml"
 OPTIONS_SET: dict[str, str] = {}  # of object stores, in the environment of this process, by settings
@@ -43,10 +43,10 @@ MIN_RETENTION = durations.UNITS["h"]
 BUFFERS_IN_MEMORY = 16  # parts of max_memory_bytes, one of which is the buffer of a producer; a guess
 
 
-P = TypeVar("P", bound=Part)
+P = TypeVar("P", bound=SettingsSection)
 
 
-class RulesPart(Part):
+class RulesSettings(SettingsSection):
     """`[rules]`: the rules of batching."""
 
     window: Duration = Field("10s", description="longest span of a batch")  # type: ignore[assignment]
@@ -65,22 +65,22 @@ class RulesPart(Part):
         return Rules(**self.model_dump())
 
 
-class IngestPart(Part):
+class IngestPart(SettingsSection):
     """`[ingest]`: how files become messages, or chunks of a raw depot."""
 
     columns: dict[str, str] = Field(default_factory=dict, description="message column = expression over the file")
 
 
-class RunPart(Part):
+class RunPart(SettingsSection):
     """`[run]`: the loop."""
 
     trigger_interval: Duration = Field("10s", description="with run --interval: time between two looks at the depot")  # type: ignore[assignment]
-    maintenance_interval: OrNever = Field(
+    maintenance_interval: OptionalDuration = Field(
         "1h", description="with run --interval: how often tables are maintained, or never"
     )  # type: ignore[assignment]
 
 
-class MaintainPart(Part):
+class MaintainPart(SettingsSection):
     """`[maintain]`: what `windrow maintain` looks after."""
 
     depot: Literal["own", "always", "never"] = Field(
@@ -91,20 +91,20 @@ class MaintainPart(Part):
     )
 
 
-class VerifyPart(Part):
+class VerifyPart(SettingsSection):
     """`[verify]`: what `windrow verify` remembers."""
 
     record: str = Field("", description="file for what was verified, from which the next one goes on; empty: none")
 
 
-class LogPart(Part):
+class LogPart(SettingsSection):
     """`[log]`: what a run writes on standard error."""
 
     format: Literal["auto", "pretty", "json"] = Field("auto", description="auto: pretty on a terminal, else JSON lines")
     level: Literal["debug", "info", "warning", "error"] = Field("info", description="the lowest level that is written")
 
 
-class MetricsPart(Part):
+class MetricsPart(SettingsSection):
     """`[metrics]`: how a run is watched from outside."""
 
     prometheus_port: int = Field(0, ge=0, le=65_535, description="Prometheus metrics on this port of 127.0.0.1; 0: off")
@@ -161,7 +161,9 @@ class Settings(BaseSettings):
         ge=1_000_000,
         description="a larger depot version (embedded engine) or ledger (to read it) is processed in parts",
     )
-    idle_timeout: OrNever = Field("10s", description="how long a silent source keeps overdue batches open, or never")  # type: ignore[assignment]
+    idle_timeout: OptionalDuration = Field(
+        "10s", description="how long a silent source keeps overdue batches open, or never"
+    )  # type: ignore[assignment]
     max_clock_skew: Duration = Field("5m", description="a stamp this far ahead of the wall clock is rejected")  # type: ignore[assignment]
     on_depot_change: Literal["error", "ignore"] = Field("error", description="when the depot loses or changes rows")
     retention: str = Field("90d", description="how far back replay and verify reach")
@@ -183,7 +185,7 @@ class Settings(BaseSettings):
     table_properties: dict[str, str] = Field(
         default_factory=dict, description="Delta properties of tables that Spark creates; they override Windrow's own"
     )
-    rules: RulesPart = RulesPart()
+    rules: RulesSettings = RulesSettings()
     ingest: IngestPart = IngestPart()
     format: FormatPart = FormatPart()
     run: RunPart = RunPart()
@@ -229,20 +231,22 @@ class Settings(BaseSettings):
             ("storage_options",): lambda: _require_storage(self.storage_options),
             (): lambda: _require_places(self.depot, self.ledger),
             ("retention",): lambda: _require_retention(self.retention),
-            ("start_from",): lambda: Start.parse(self.start_from),
+            ("start_from",): lambda: StartFrom.parse(self.start_from),
             ("payload_type",): lambda: _require_payload_type(self.payload_type),
         }
         for part, check in checks.items():
             try:
                 check()
             except UsageError as error:
-                known = RulesPart.model_fields if part == ("rules",) else type(self).model_fields if not part else ()
+                known = (
+                    RulesSettings.model_fields if part == ("rules",) else type(self).model_fields if not part else ()
+                )
                 error.setting = (*part, *setting_in(error.message, known, ""))
                 yield error
 
     def _placed(self, error: UsageError, values: Mapping[str, Any]) -> UsageError:
         """Say which variable or which line of the file an error is about, unless it is a value given to the class."""
-        return error if holds(values, error.setting[:1] or ("",)) else placed(error, self.file_path)
+        return error if has_key(values, error.setting[:1] or ("",)) else with_location(error, self.file_path)
 
     @classmethod
     def load(cls, file: str | Path | None = None, **flags: Any) -> Settings:
@@ -295,7 +299,7 @@ class Settings(BaseSettings):
             known = type(getattr(self, table)).model_fields
             located = SettingsError(f"[{table}] {error.message.removeprefix(f'[{table}] ')}", error.hint)
             located.setting = (table, *setting_in(error.message, known, named))
-            raise placed(located, self.file_path) from None
+            raise with_location(located, self.file_path) from None
 
     @classmethod
     def settings_customise_sources(
@@ -345,7 +349,7 @@ def _known_variables() -> set[str]:
     names = set()
     for name, field in Settings.model_fields.items():
         inner = field.annotation if isinstance(field.annotation, type) else None
-        if inner and issubclass(inner, Part):
+        if inner and issubclass(inner, SettingsSection):
             names |= {f"{PREFIX}{name}__{part}".upper() for part in inner.model_fields}
         names.add(f"{PREFIX}{name}".upper())
     return names

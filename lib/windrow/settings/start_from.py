@@ -19,14 +19,14 @@ DAY = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartFrom:
     """A parsed `start_from`: the form, and its number (`timestamp`: microseconds)."""
 
     form: str
     number: int = 0
 
     @classmethod
-    def parse(cls, text: str) -> Start:
+    def parse(cls, text: str) -> StartFrom:
         """Parse a `start_from`. Raises SettingsError with the valid forms."""
         form, _, value = text.partition(":")
         if form in ("beginning", "end") and not value:

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, SecretStr
 
 from windrow.formats.part import FormatPart
-from windrow.settings.file import holds, read_file, variable_of
+from windrow.settings.file import has_key, read_file, variable_of
 from windrow.settings.settings import FILE, Settings
 
 DEPOT = """\
@@ -93,7 +93,7 @@ def proposed_file(sections: Mapping[str, Sequence[tuple[str, str, str]]], looked
     for section, choices in sections.items():
         lines += ["", f"[{section}]"] if section else []
         for name, value, reason in choices:
-            assignment = f"{name} = {literal(value)}"
+            assignment = f"{name} = {toml_literal(value)}"
             lines += [f"{assignment:<48}  # {reason}" if reason else assignment]
     return "\n".join(lines) + "\n"
 
@@ -112,11 +112,11 @@ def _format(part: FormatPart) -> str:
 def _line(part: BaseModel, name: str) -> str:
     description = type(part).model_fields[name].description
     value = part.model_dump(include={name})[name]
-    assignment = f"{name} = {literal('' if isinstance(value, SecretStr) else value)}"
+    assignment = f"{name} = {toml_literal('' if isinstance(value, SecretStr) else value)}"
     return f"{assignment:<32}# {description}" if description else assignment
 
 
-def literal(value: Any) -> str:
+def toml_literal(value: Any) -> str:
     """Return a value as written in `windrow.toml`: JSON that is TOML too; a secret as `***`."""
     if isinstance(value, SecretStr):
         value = "***" if value else ""
@@ -124,25 +124,25 @@ def literal(value: Any) -> str:
 
 
 def _key(name: str) -> str:
-    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else literal(name)
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else toml_literal(name)
 
 
 def _depot(settings: Settings) -> str:
     if not settings.depot_columns:
         return DEPOT
-    table = f"[depot]\ntable = {literal(settings.depot)}\n"
+    table = f"[depot]\ntable = {toml_literal(settings.depot)}\n"
     return table + _columns("depot.columns", settings.depot_columns)
 
 
 def _columns(section: str, columns: Mapping[str, Any]) -> str:
     """Return a table as TOML without its secrets; nothing if it has no other value."""
     told = {name: value for name, value in columns.items() if not isinstance(value, SecretStr)}
-    lines = [f"{_key(name)} = {literal(value)}" for name, value in told.items()]
+    lines = [f"{_key(name)} = {toml_literal(value)}" for name, value in told.items()]
     return "\n".join([f"[{section}]", *lines]) + "\n" if told else ""
 
 
 @dataclass(frozen=True, slots=True)
-class Effective:
+class EffectiveSetting:
     """The effective value of a setting, written as in `windrow.toml`, and where it came from."""
 
     name: str
@@ -150,20 +150,22 @@ class Effective:
     origin: str
 
 
-def effective(file: str | Path | None = None, **flags: Any) -> list[Effective]:
+def effective(file: str | Path | None = None, **flags: Any) -> list[EffectiveSetting]:
     """Return every setting. Raises the errors of `Settings.load`."""
     values = Settings.load(file, **flags).model_dump()
     path = Path(file or FILE)
     content = read_file(path) if file is not None or path.exists() else {}
-    return [Effective(".".join(name), text, _origin(name, flags, content, path)) for name, text in _values(values)]
+    return [
+        EffectiveSetting(".".join(name), text, _origin(name, flags, content, path)) for name, text in _values(values)
+    ]
 
 
 def _origin(name: tuple[str, ...], flags: Mapping[str, Any], content: Mapping[str, Any], path: Path) -> str:
-    if holds(flags, name):
+    if has_key(flags, name):
         return f"flag --{'-'.join(name)}".replace("_", "-")
     if (variable := variable_of(name)) is not None:
         return f"variable {variable}"
-    return str(path) if holds(content, name) else "default"
+    return str(path) if has_key(content, name) else "default"
 
 
 def _values(values: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -172,4 +174,4 @@ def _values(values: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[
         if isinstance(value, Mapping):
             yield from _values(value, (*above, name))
         else:
-            yield (*above, name), literal(value)
+            yield (*above, name), toml_literal(value)

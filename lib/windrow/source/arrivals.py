@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import where
+from windrow.columnar.arrow import filter_rows
 from windrow.model.commits import ListedVersions
 from windrow.rows.arrow import ArrowRows, version_of
 from windrow.rows.rows import Function
@@ -53,5 +53,5 @@ class Arrivals:
         """Return the slice of the versions with rows; one that has rows by the log stays in, whatever was read."""
         present = set(version_of(rows).unique().to_pylist())
         filled = {at: count for at, count in counts.items() if count or at in present}
-        chosen = where(rows, pc.is_in(version_of(rows), pa.array(filled, pa.int64())))
+        chosen = filter_rows(rows, pc.is_in(version_of(rows), pa.array(filled, pa.int64())))
         return slice_of(self.conversion, ArrowRows(chosen), filled, to_messages) if filled else None

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import plain, plain_type, where
-from windrow.delta.log import Log, Table
+from windrow.columnar.arrow import filter_rows, to_plain_type, to_plain_types
+from windrow.delta.log import Log, TableInfo
 from windrow.errors import (
     ExpressionError,
     IncompatibleTableError,
     MessagesError,
     SettingsError,
-    require,
+    ensure,
 )
-from windrow.expressions import Mapping as ColumnMapping
+from windrow.expressions import ColumnMapping
 from windrow.model import messages, payload
 from windrow.model.chunks import RAW
 from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION
@@ -57,7 +57,7 @@ class Conversion:
     state: StateChanges | None = None
 
     @classmethod
-    def of(cls, settings: Settings, table: Table, rows: bool | StateChanges = False) -> Conversion:
+    def of(cls, settings: Settings, table: TableInfo, rows: bool | StateChanges = False) -> Conversion:
         """Return the conversion of a depot; with `rows`, the rows of a depot without messages are read unchanged.
 
         Raises SettingsError, ExpressionError, IncompatibleTableError for a ledger.
@@ -116,7 +116,7 @@ class Conversion:
             return rows_of(feed, inserted, on_depot_change, self.state)
         if on_depot_change == "error":
             refuse_changes(feed.filter(pc.invert(inserted)))
-        kept = where(feed, inserted)
+        kept = filter_rows(feed, inserted)
         if self.format is None:
             return messages_of(kept, self.payload)
         return chunks_of(kept)
@@ -130,8 +130,8 @@ class Conversion:
             from windrow.rows.frame import frame_of
 
             frame = frame_of(session, fields.select(self.columns.names).cast(self.columns, safe=False))
-            rows = plain(frame.selectExpr(*self.mapping.spark_select(self.payload)).toArrow())
-            require(rows.num_rows == fields.num_rows, "Spark returned as many messages as there are records")
+            rows = to_plain_types(frame.selectExpr(*self.mapping.spark_select(self.payload)).toArrow())
+            ensure(rows.num_rows == fields.num_rows, "Spark returned as many messages as there are records")
             return messages.conform(rows, self.payload)
 
         return to_messages
@@ -231,7 +231,7 @@ def payload_type_of(settings: Settings, mapping: ColumnMapping | None, columns: 
     if not settings.payload_type:
         return mapping.payload_type(columns) if mapping else payload.text_or_bytes(depot_type)
     wanted = payload.parse(settings.payload_type)
-    mapped_type = plain_type(columns.field("payload").type) if "payload" in columns.names else depot_type
+    mapped_type = to_plain_type(columns.field("payload").type) if "payload" in columns.names else depot_type
     if mapping is None and wanted != mapped_type:
         has = payload.name(depot_type) if mapped_type == depot_type else str(mapped_type)
         raise MessagesError(
@@ -241,7 +241,7 @@ def payload_type_of(settings: Settings, mapping: ColumnMapping | None, columns: 
     return wanted
 
 
-def _has_no_messages(settings: Settings, table: Table) -> bool:
+def _has_no_messages(settings: Settings, table: TableInfo) -> bool:
     """Tell whether a table is neither a raw depot nor a depot of messages; a ledger has the columns of both."""
     if table.raw or settings.depot_columns:
         return False

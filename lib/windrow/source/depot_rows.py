@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import no_rows, text, where
+from windrow.columnar.arrow import empty_table, filter_rows, string_scalar
 from windrow.errors import DepotChangedError
 from windrow.model import tables
 from windrow.model.commits import FEED_COLUMNS, VERSION
@@ -57,12 +57,12 @@ class StateChanges:
 
 def is_ledger(columns: pa.Schema) -> bool:
     """Tell whether a table is the ledger of a batcher."""
-    return set(columns.names) >= LEDGER_COLUMNS and not tables.is_of_topology(columns.names)
+    return set(columns.names) >= LEDGER_COLUMNS and not tables.is_topology_ledger(columns.names)
 
 
 def has_states(columns: pa.Schema) -> bool:
     """Tell whether a table has the states of a topology."""
-    return set(columns.names) >= LEDGER_COLUMNS and tables.is_of_topology(columns.names)
+    return set(columns.names) >= LEDGER_COLUMNS and tables.is_topology_ledger(columns.names)
 
 
 def rows_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_change: str, state: StateChanges | None) -> pa.Table:
@@ -78,7 +78,7 @@ def rows_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_change: str, sta
         refuse_set_back(_set_back(feed, inserted, state is not None, on_depot_change), on_depot_change == "error")
     elif on_depot_change == "error":
         refuse_changes(feed.filter(pc.invert(inserted)))
-    rows = _of_depot(feed, inserted, ledger) if state is None else _changes(where(feed, inserted), state)
+    rows = _of_depot(feed, inserted, ledger) if state is None else _changes(filter_rows(feed, inserted), state)
     # guard: rows-are-text
     require_text(rows, rows.column_names[-1])
     return rows
@@ -86,17 +86,21 @@ def rows_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_change: str, sta
 
 def _of_depot(feed: pa.Table, inserted: pa.ChunkedArray, ledger: bool) -> pa.Table:
     """Return the new rows of a depot; of a ledger its closed batches."""
-    kept = where(feed, pc.and_(inserted, pc.equal(feed["state"], text("closed"))) if ledger else inserted)
+    kept = filter_rows(
+        feed, pc.and_(inserted, pc.equal(feed["state"], string_scalar("closed"))) if ledger else inserted
+    )
     version = kept[VERSION].cast(pa.int64())
     rows = kept.drop_columns([name for name in FEED_COLUMNS if name in kept.column_names])
-    rows = rows.select(tables.BATCH) if ledger else rows
+    rows = rows.select(tables.BATCH_COLUMNS) if ledger else rows
     return rows.append_column(version_name(rows.column_names), version)
 
 
 def _changes(added: pa.Table, state: StateChanges) -> pa.Table:
     """Return the rows of a state that versions added, by version and key; a deleted row has its last values."""
-    state.require_key(where(added, pc.equal(added["state"], text("microbatch")))["rules"].unique().to_pylist())
-    own = added.filter(pc.equal(added["state"], text(state.state)))
+    state.require_key(
+        filter_rows(added, pc.equal(added["state"], string_scalar("microbatch")))["rules"].unique().to_pylist()
+    )
+    own = added.filter(pc.equal(added["state"], string_scalar(state.state)))
     rows = own.sort_by([(VERSION, "ascending"), ("id", "ascending")])
     columns = [_of_any_version(rows, state, field) for field in state.columns]
     result = pa.Table.from_arrays(columns, schema=state.columns)
@@ -124,10 +128,10 @@ def _set_back(feed: pa.Table, inserted: pa.ChunkedArray, of_state: bool, on_depo
 
     With `ignore` both are read, but nothing records what a RESTORE changed in a state.
     """
-    microbatches = pc.equal(feed["state"], text("microbatch"))
+    microbatches = pc.equal(feed["state"], string_scalar("microbatch"))
     back = pc.invert(inserted)
     if on_depot_change == "error":
-        back = pc.or_kleene(back, pc.equal(feed["kind"], text("rollback")))
+        back = pc.or_kleene(back, pc.equal(feed["kind"], string_scalar("rollback")))
     elif not of_state:
         return feed.slice(0, 0)
     return feed.filter(pc.and_(microbatches, pc.fill_null(back, False)))
@@ -143,5 +147,7 @@ def no_rows_of(columns: pa.Schema, state: StateChanges | None) -> pa.Table:
     if state is not None:
         kept = state.columns.append(pa.field(tables.DELETED, pa.bool_()))
     else:
-        kept = pa.schema([columns.field(name) for name in (tables.BATCH if is_ledger(columns) else columns.names)])
-    return no_rows(kept.append(pa.field(version_name(kept.names), pa.int64())))
+        kept = pa.schema(
+            [columns.field(name) for name in (tables.BATCH_COLUMNS if is_ledger(columns) else columns.names)]
+        )
+    return empty_table(kept.append(pa.field(version_name(kept.names), pa.int64())))

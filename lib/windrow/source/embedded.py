@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
-from windrow.columnar.arrow import plain, text
+from windrow.columnar.arrow import string_scalar, to_plain_types
 from windrow.delta.log import added, identity
 from windrow.delta.row_changes import changes
-from windrow.delta.table import Snapshot, known_snapshot, reading
+from windrow.delta.table import TableSnapshot, known_snapshot, translate_read_errors
 from windrow.errors import DepotChangedError, DepotUnreadableError, ExpressionError, first_line
 from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION, ListedVersions
 from windrow.rows.spilled import Room, SpilledRows
@@ -86,7 +86,7 @@ def _close(file: IO[bytes]) -> None:
 class EmbeddedArrivals(Arrivals):
     """New versions of the depot; each slice is a separate read of its versions."""
 
-    snapshot: Snapshot
+    snapshot: TableSnapshot
     in_parts: bool  # whether a version that is larger than memory is read in parts
     spill: ExitStack  # closes the files of what was read so
     shared: SharedRows | None = None
@@ -127,12 +127,12 @@ class EmbeddedArrivals(Arrivals):
         return file
 
     def _new_rows(self, feed: pa.Table) -> pa.Table:
-        inserted = pc.equal(feed[CHANGE], text("insert"))
+        inserted = pc.equal(feed[CHANGE], string_scalar("insert"))
         return self.conversion.new_rows(self._mapped(feed), inserted, self.settings.on_depot_change)
 
     def _require_listed(self) -> None:
         """Raise DepotChangedError if another table has replaced the depot since its log was listed."""
-        with reading(self.settings.depot, "depot"):
+        with translate_read_errors(self.settings.depot, "depot"):
             same = self.snapshot.is_in_log()
         if not same:
             self.snapshot.commits.clear()  # some may be of the other table
@@ -154,9 +154,9 @@ class EmbeddedArrivals(Arrivals):
         """Yield the change feed of versions, piece by piece; at least one piece."""
         try:
             reader = changes(self.snapshot.table, first, last, known=self.snapshot)
-            yield plain(reader.schema.empty_table())
+            yield to_plain_types(reader.schema.empty_table())
             for batch in reader:
-                yield plain(pa.Table.from_batches([batch]))
+                yield to_plain_types(pa.Table.from_batches([batch]))
         except (DeltaError, pa.ArrowException, OSError) as error:
             self._require_listed()  # the files of another table have other names
             raise DepotUnreadableError(

@@ -15,15 +15,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import to_plain_types
 from windrow.formats.format import Format, format_of
 from windrow.formats.raw.arrived import GREATEST, REQUIRED
-from windrow.formats.raw.byte_counts import Volume
-from windrow.formats.raw.stage import REJECTS, Staged, stage
+from windrow.formats.raw.byte_counts import ByteCounts
+from windrow.formats.raw.stage import REJECTS, StageResult, stage
 from windrow.formats.raw.two_passes import (
     SUMMARIES,
     Bodies,
-    Plan,
+    ParsePlan,
     number_name,
     parse_bodies,
     parsed_schema,
@@ -49,7 +49,7 @@ def parse_on_executors(
         columns = conversion.columns
         summaries = _arrow(_mapped(chunks, _by_format(format_, summarise), SUMMARIES)).cast(SUMMARIES)
         before = partial_of(summaries, partial)
-        plan = Plan.of(summaries, before, format_)
+        plan = ParsePlan.of(summaries, before, format_)
         if not plan.sources:
             return parse_here(chunks_in(_arrow(chunks)), partial, format_, conversion.apply_on(session))
         parsed = kept.keep(_mapped(chunks, _parsing(plan.bodies, format_, columns), parsed_schema(columns)))
@@ -59,7 +59,7 @@ def parse_on_executors(
     return _parsed(plan, parsed, staged, conversion)
 
 
-def _parsed(plan: Plan, parsed: DataFrame, staged: Staged, conversion: Conversion) -> ParsedChunks:
+def _parsed(plan: ParsePlan, parsed: DataFrame, staged: StageResult, conversion: Conversion) -> ParsedChunks:
     """Combine the results of both passes and of the driver."""
     is_bad = F.col("reject").isNotNull()
     counts = [F.count("*").alias("rows"), F.sum("reject.bytes").alias("bytes")]
@@ -70,7 +70,7 @@ def _parsed(plan: Plan, parsed: DataFrame, staged: Staged, conversion: Conversio
     messages = conversion.mapped_records(_records(parsed, staged.fields, conversion.columns))
     return ParsedChunks(
         conversion.on_executors(messages, records),
-        Volume(body, body - refused, refused, 0, 0) + staged.volume,
+        ByteCounts(body, body - refused, refused, 0, 0) + staged.volume,
         [FrameRows(parsed.where(is_bad).select("reject.*"), _rejects_in), ArrowRows(staged.rejects)],
         Counter(staged.rejects["version"].to_pylist()) + Counter({row["version"]: row["rows"] for row in bad}),
         staged.partial,
@@ -96,7 +96,7 @@ def _mapped(frame: DataFrame, function: Batches, schema: pa.Schema) -> DataFrame
 
 
 def _arrow(frame: DataFrame) -> pa.Table:
-    return plain(frame.toArrow())
+    return to_plain_types(frame.toArrow())
 
 
 def chunks_in(rows: pa.Table) -> pa.Table:
@@ -104,7 +104,7 @@ def chunks_in(rows: pa.Table) -> pa.Table:
     return rows.select(CHUNKS.names).cast(CHUNKS)
 
 
-def _for_driver(plan: Plan) -> Column:
+def _for_driver(plan: ParsePlan) -> Column:
     """Return a condition for rows that come to the driver: of sources that are not plain, or invalid chunks."""
     chosen = F.col("raw_source").isin(list(plan.others)) | ~F.col("sequence").between(FIRST, GREATEST)
     for name in REQUIRED:
@@ -120,7 +120,7 @@ def _by_format(values: Format, function: Callable[[pa.Table, Format], pa.Table])
         format_ = format_of(section)
         format_ = format_ if used is None else format_.using(used)
         for batch in batches:
-            yield from function(chunks_in(plain(pa.table(batch))), format_).to_batches()
+            yield from function(chunks_in(to_plain_types(pa.table(batch))), format_).to_batches()
 
     return each
 

@@ -16,10 +16,10 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import where
+from windrow.columnar.arrow import filter_rows
 from windrow.formats.format import Format
 from windrow.formats.raw.arrived import faults_of
-from windrow.formats.raw.stage import Staged, framed, staged_in_pieces
+from windrow.formats.raw.stage import StageResult, framed, staged_in_pieces
 from windrow.rows.rows import Function
 from windrow.rows.spilled import Room, SpilledRows, SpilledTable
 from windrow.source.raw_records import ParsedChunks, PartialOf, messages_of, partial_of
@@ -36,7 +36,7 @@ def parse_in_parts(
     partial: PartialOf,
 ) -> ParsedChunks:
     """Parse chunks part by part, given the partial rows of the ledger; there is `room` for messages in memory."""
-    spill, left, rejects = file(), list[Staged](), list[SpilledTable]()
+    spill, left, rejects = file(), list[StageResult](), list[SpilledTable]()
 
     def parsed() -> Iterator[pa.Table]:
         for part in _valid_first(chunks):
@@ -51,7 +51,7 @@ def parse_in_parts(
     return ParsedChunks(messages, others.volume, rejects, rejected, others.partial)
 
 
-def _without_rows(staged: Staged) -> Staged:
+def _without_rows(staged: StageResult) -> StageResult:
     """Return what a stage gave without records and rejects; a slice of them would keep their memory."""
     return replace(staged, fields=staged.fields.schema.empty_table(), rejects=staged.rejects.schema.empty_table())
 
@@ -61,7 +61,7 @@ def _valid_first(chunks: SpilledRows) -> Iterator[pa.Table]:
     invalid: list[pa.Table] = []
     for rows, _ in chunks.tables():
         valid = pc.is_null(faults_of(rows))
-        invalid.append(where(rows, pc.invert(valid)))
-        yield where(rows, valid)
+        invalid.append(filter_rows(rows, pc.invert(valid)))
+        yield filter_rows(rows, valid)
     # guard: invalid-chunks-numbered-together
     yield pa.concat_tables(invalid)

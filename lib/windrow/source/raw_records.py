@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import in_columns
+from windrow.columnar.arrow import conform
 from windrow.formats.format import Format
-from windrow.formats.raw.byte_counts import Volume
-from windrow.formats.raw.stage import Staged, stage
+from windrow.formats.raw.byte_counts import ByteCounts
+from windrow.formats.raw.stage import StageResult, stage
 from windrow.model import tables
 from windrow.model.commits import VERSION
 from windrow.rows.arrow import ArrowRows
@@ -32,7 +32,7 @@ class ParsedChunks:
     """
 
     messages: Rows
-    volume: Volume
+    volume: ByteCounts
     rejects: Sequence[Rows]
     rejected: Mapping[int, int]
     partial: pa.Table
@@ -41,7 +41,7 @@ class ParsedChunks:
         """Return rejects and partial rows as rows of the ledger, with `known`."""
         refused = bound(refused_rows, microbatch=microbatch, schema=schema)
         known = schema.append(pa.field("known", pa.bool_()))
-        partial = in_columns(self.partial, schema).append_column("known", self.partial["known"])
+        partial = conform(self.partial, schema).append_column("known", self.partial["known"])
         parts = [*(one.map(refused, known) for one in self.rejects), ArrowRows(partial)]
         return [one for one in parts if one.processed_on == "executors" or one.count]
 
@@ -59,7 +59,7 @@ def partial_of(rows: pa.Table, partial: PartialOf) -> pa.Table:
     return partial(pc.drop_null(rows["raw_source"].combine_chunks()))
 
 
-def messages_of(staged: Staged, to_messages: Function) -> pa.Table:
+def messages_of(staged: StageResult, to_messages: Function) -> pa.Table:
     """Return the messages of parsed chunks, with `version`."""
     return to_messages(staged.fields).append_column("version", staged.fields[VERSION])
 

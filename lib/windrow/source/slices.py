@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 import pyarrow as pa
 
-from windrow.columnar.arrow import in_columns
+from windrow.columnar.arrow import conform
 from windrow.errors import RowCountMismatchError
 from windrow.formats.format import Format
-from windrow.formats.raw.byte_counts import Volume
+from windrow.formats.raw.byte_counts import ByteCounts
 from windrow.model.summary import SUMMARY, combine, summarise
 from windrow.rows.rows import Function, Rows
 from windrow.source.conversion import Conversion
@@ -44,7 +44,7 @@ class Slice:
         return self.rows.processed_on
 
     @property
-    def volume(self) -> Volume | None:
+    def volume(self) -> ByteCounts | None:
         """Return the byte counts of a raw depot, None for other depots."""
         return None
 
@@ -56,7 +56,7 @@ class Slice:
         """Return `summary.summarise` of all rows: how many each version has, if there are no sources among them."""
         counted = self.rows.versions()
         summary = pa.table({"version": list(counted), "messages": list(counted.values())})
-        return in_columns(summary, SUMMARY).sort_by("version")
+        return conform(summary, SUMMARY).sort_by("version")
 
     def times(self) -> pa.Table | None:
         """Return `source, key, event_time` of its messages; None if only the executors know them, or there are none."""
@@ -80,7 +80,7 @@ class MessageSlice(Slice):
     parsed: ParsedChunks | None = None
 
     @property
-    def volume(self) -> Volume | None:
+    def volume(self) -> ByteCounts | None:
         """Return the byte counts of a raw depot."""
         return None if self.parsed is None else self.parsed.volume
 
@@ -90,7 +90,7 @@ class MessageSlice(Slice):
         if self.parsed is not None:
             read = dict.fromkeys(self.expected, 0) | dict(self.parsed.rejected)
             counted = pa.table({"version": list(read), "messages": list(read.values())})
-            parts.append(in_columns(counted, SUMMARY))
+            parts.append(conform(counted, SUMMARY))
         return combine(pa.concat_tables(parts))
 
     def _summary(self, latest: int) -> pa.Table:

@@ -9,9 +9,9 @@ from typing import Protocol
 import pyarrow as pa
 
 from windrow.delta.lock import sync_read
-from windrow.delta.log import Log, Table
+from windrow.delta.log import Log, TableInfo
 from windrow.delta.maintenance import TableMaintenance
-from windrow.delta.table import missing
+from windrow.delta.table import missing_error
 from windrow.engine.engine import Engine
 from windrow.errors import NotFoundError
 from windrow.expressions import recorded_text
@@ -58,7 +58,7 @@ class Source(Protocol):
         """Return the maintenance of the depot."""
         return self.engine.maintenance(self.place, "depot")
 
-    def depot(self) -> Table:
+    def depot(self) -> TableInfo:
         """Return the depot's identity, latest version and columns. Raises TableMissingError."""
         conversion, table = self._conversion()
         return replace(table, payload=conversion.payload)
@@ -96,11 +96,11 @@ class Source(Protocol):
         """Return `[format]` as JSON, for the history; None for a depot of messages."""
         return self.settings.format.recorded()
 
-    def _conversion(self) -> tuple[Conversion, Table]:
+    def _conversion(self) -> tuple[Conversion, TableInfo]:
         """Return how the depot is converted, and the depot. Raises TableMissingError."""
         table = self.log.table()
         if table is None:
-            raise missing(self.settings.depot, "depot")
+            raise missing_error(self.settings.depot, "depot")
         return Conversion.of(self.settings, table, self._as_rows), table
 
     def _keep_read(self, after: int, last_version: int) -> None:

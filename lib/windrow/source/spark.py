@@ -59,18 +59,18 @@ class SparkSource(Source):
     @contextmanager
     def arrived(self, after: int, last_version: int) -> Iterator[Arrivals | None]:
         """Give the versions after `after`, up to `last_version`, by a query of the change feed, or else by a stream."""
-        begin = self._begin(after, last_version)
+        start = self._begin(after, last_version)
         with ExitStack() as stack:
             opened = None
             if not self._by_files:
                 try:
                     opened = stack.enter_context(
-                        self._opened(self._feed(begin, last_version), begin, last_version, persist=False)
+                        self._opened(self._feed(start, last_version), start, last_version, persist=False)
                     )
                 except DepotUnreadableError as error:
                     self._require_began_later(error)
-            if opened is None and (frame := self._streamed(begin)) is not None:
-                opened = stack.enter_context(self._opened(frame, begin, last_version, persist=False))
+            if opened is None and (frame := self._streamed(start)) is not None:
+                opened = stack.enter_context(self._opened(frame, start, last_version, persist=False))
             yield None if opened is None or opened.last is None else opened
 
     def stream(self, after: int, last_version: int, handle: Callable[[Arrivals], None]) -> bool:
@@ -79,13 +79,13 @@ class SparkSource(Source):
         The checkpoint of the stream is a fresh one: the ledger is the real one. Returns whether `handle` ran in another
         process; then the ledger has what it did.
         """
-        begin = self._begin(after, last_version)
+        start = self._begin(after, last_version)
         taking = partial(self._take, last_version=last_version, handle=handle)
         try:
-            self._run(Take(taking, begin))
+            self._run(Take(taking, start))
         except DepotUnreadableError as error:
             self._require_began_later(error)
-            self._run(Take(taking, begin))
+            self._run(Take(taking, start))
         return self.engine.remote
 
     def _begin(self, after: int, last_version: int) -> int:
@@ -120,7 +120,7 @@ class SparkSource(Source):
     def _run(self, take: Take) -> None:
         """Stream the changes, or without a change feed the files, until `take` has handled all."""
         # guard: stream-begins-at-ledger
-        reader = self.engine.session.readStream.format("delta").option("startingVersion", take.begin)
+        reader = self.engine.session.readStream.format("delta").option("startingVersion", take.start)
         reader = reader.option("maxFilesPerTrigger", EVERY_FILE)
         reader = reader.option("skipChangeCommits" if self._by_files else "readChangeFeed", "true")
         stream = reader.table(reference(self.place)) if is_catalog_name(self.place) else reader.load(self.place)
@@ -145,14 +145,14 @@ class SparkSource(Source):
             raise translated(error) from error
         return True
 
-    def _feed(self, begin: int, last_version: int) -> DataFrame:
+    def _feed(self, start: int, last_version: int) -> DataFrame:
         try:
-            return feed_of(self.engine.session, self.place, begin, last_version)
+            return feed_of(self.engine.session, self.place, start, last_version)
         except PySparkException as error:
             raise translated(error) from error
 
-    def _streamed(self, begin: int) -> DataFrame | None:
-        """Return what a stream of the files from version `begin` on gives, kept on the executors; None for no rows.
+    def _streamed(self, start: int) -> DataFrame | None:
+        """Return what a stream of the files from version `start` on gives, kept on the executors; None for no rows.
 
         A topology has several depots in one microbatch, and a stream gives its rows only while it runs. Raises
         EngineUnavailableError on Spark Connect, which keeps no rows.
@@ -169,19 +169,19 @@ class SparkSource(Source):
             frames.append(frame.localCheckpoint())
             return at
 
-        self._run(Take(keep, begin))
+        self._run(Take(keep, start))
         return reduce(DataFrame.unionAll, frames) if frames else None
 
-    def _take(self, frame: DataFrame, begin: int, last_version: int, handle: Callable[[Arrivals], None]) -> int:
+    def _take(self, frame: DataFrame, start: int, last_version: int, handle: Callable[[Arrivals], None]) -> int:
         """Handle the versions up to `last_version` in a frame of a stream; return the first version of the next."""
-        with self._opened(frame, begin, last_version, persist=True) as arrivals:
+        with self._opened(frame, start, last_version, persist=True) as arrivals:
             if arrivals.last is None:
-                return begin
+                return start
             handle(arrivals)
             return arrivals.last + 1
 
     @contextmanager
-    def _opened(self, frame: DataFrame, begin: int, last_version: int, persist: bool) -> Iterator[SparkArrivals]:
+    def _opened(self, frame: DataFrame, start: int, last_version: int, persist: bool) -> Iterator[SparkArrivals]:
         """Work on the session of a frame of a stream or of a query, and give the versions up to `last_version` in it.
 
         `persist` a frame of `foreachBatch`. Text is checked here where no conversion does it: what a query may have
@@ -191,32 +191,32 @@ class SparkSource(Source):
         try:
             with self.engine.working_on(session), configured(session, ALIKE), ExitStack() as kept:
                 table = self.depot()
-                commits = self.log.commits(begin - 1, last_version)
-                counts, listed = added(commits, begin - 1, last_version), ListedVersions.of(table.id, begin, commits)
+                commits = self.log.commits(start - 1, last_version)
+                counts, listed = added(commits, start - 1, last_version), ListedVersions.of(table.id, start, commits)
                 conversion = Conversion.of(self.settings, table, self._as_rows)
                 byte_count = conversion.byte_count(self.log, counts)
 
                 known = conversion.counts(counts)
-                rows = conversion.mapped(self._changes(frame, begin, last_version, table.version))
+                rows = conversion.mapped(self._changes(frame, start, last_version, table.version))
                 streamed = persist or self._by_files
                 read = SparkArrivals.of(rows, listed, known, byte_count, self.settings, conversion, kept, persist)
                 # guard: replaced-text
                 if read.has_replacement and not streamed:
-                    self._require_text(begin, last_version)
+                    self._require_text(start, last_version)
                 if streamed and conversion.verbatim and read.collected is None:
                     require_text_of_frame(read.frame)
                 yield read
         except PySparkException as error:
             raise translated(error) from error
 
-    def _require_text(self, begin: int, last_version: int) -> None:
+    def _require_text(self, start: int, last_version: int) -> None:
         """Stream versions of the change feed; raise DepotUnreadableError if they have text that is not UTF-8."""
 
         def check(frame: DataFrame, at: int) -> int:
             require_text_of_frame(frame.where(F.col(VERSION) <= last_version))
             return at
 
-        self._run(Take(check, begin))
+        self._run(Take(check, start))
 
     def _changes(self, frame: DataFrame, first: int, last: int, latest: int) -> DataFrame:
         """Return the versions from `first` to `last` in a frame of the stream, as the change feed gives them.
@@ -240,15 +240,15 @@ class Take:
     calls, and Spark would wait for it for ever.
     """
 
-    def __init__(self, take: Callable[[DataFrame, int], int], begin: int) -> None:
-        """Handle frames from depot version `begin` on with `take`, which returns where the next one begins."""
-        self._take, self.begin = take, begin
+    def __init__(self, take: Callable[[DataFrame, int], int], start: int) -> None:
+        """Handle frames from depot version `start` on with `take`, which returns where the next one begins."""
+        self._take, self.start = take, start
         self.failure: BaseException | None = None
 
     def __call__(self, frame: DataFrame, _: int) -> None:
         """Handle one frame; remember where the next one begins."""
         try:
-            self.begin = self._take(frame, self.begin)
+            self.start = self._take(frame, self.start)
         except BaseException as error:
             self.failure = error
             raise RuntimeError(_marked(error)) from error

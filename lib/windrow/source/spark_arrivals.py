@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField
 
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import to_plain_types
 from windrow.model import tables
 from windrow.model.commits import CHANGE, COMMITTED_AT, FEED_COLUMNS, VERSION, ListedVersions
 from windrow.rows.arrow import ArrowRows
@@ -114,11 +114,15 @@ class SparkArrivals(Arrivals):
             lost = F.col(CHANGE) != "insert"
             lost = lost | (F.col("kind") == "rollback") if self.settings.on_depot_change == "error" else lost
             back = part.where(F.col("state") == "microbatch").where(lost)
-            refuse_set_back(plain(back.select(VERSION).limit(1).toArrow()), self.settings.on_depot_change == "error")
+            refuse_set_back(
+                to_plain_types(back.select(VERSION).limit(1).toArrow()), self.settings.on_depot_change == "error"
+            )
             return
         # guard: executors-depot-unchanged
         if self.has_changes:
-            refuse_changes(plain(part.where(F.col(CHANGE) != "insert").select(CHANGE, VERSION).limit(1).toArrow()))
+            refuse_changes(
+                to_plain_types(part.where(F.col(CHANGE) != "insert").select(CHANGE, VERSION).limit(1).toArrow())
+            )
 
 
 def _new_rows(part: DataFrame, conversion: Conversion, count: int) -> FrameRows:
@@ -139,7 +143,7 @@ def _plain_rows(part: DataFrame, conversion: Conversion) -> DataFrame:
     if conversion.state is not None:
         return _changes(new, conversion.state)
     if conversion.of_ledger:
-        new = new.where("state = 'closed'").select(*tables.BATCH, VERSION)
+        new = new.where("state = 'closed'").select(*tables.BATCH_COLUMNS, VERSION)
     names = [name for name in new.columns if name not in FEED_COLUMNS]
     version = F.col(VERSION).cast("long").alias(version_name(names))
     return new.select(*[F.col(f"`{name}`") for name in names], version)
@@ -171,4 +175,4 @@ def _of_any_version(added: DataFrame, state: StateChanges, field: StructField) -
 
 def _collected(frame: DataFrame) -> pa.Table:
     """Bring a change feed to the driver, with the change type as a boolean, because text costs as much as a payload."""
-    return plain(frame.withColumn(CHANGE, F.col(CHANGE) == "insert").drop(COMMITTED_AT).toArrow())
+    return to_plain_types(frame.withColumn(CHANGE, F.col(CHANGE) == "insert").drop(COMMITTED_AT).toArrow())

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, TimestampType
 
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import to_plain_types
 from windrow.model.messages import EARLIEST, INVALID_VALUE, LATEST, REQUIRED, TIMES
 from windrow.model.summary import SUMMARY
 from windrow.rows.frame import FrameRows
@@ -33,4 +33,4 @@ def summarised(rows: FrameRows, latest: int) -> pa.Table:
     stamp = F.when(moves, F.col("received_at"))
     by = [F.col("version").cast("long").alias("version"), F.try_validate_utf8("source").alias("source")]
     summary = rows.content.groupBy(*by).agg(F.count("*"), F.min(stamp), F.max(stamp))
-    return plain(summary.toArrow()).rename_columns(SUMMARY.names).cast(SUMMARY)
+    return to_plain_types(summary.toArrow()).rename_columns(SUMMARY.names).cast(SUMMARY)

@@ -23,11 +23,11 @@ import pyarrow.compute as pc
 from windrow.columnar.arrow import TIME
 from windrow.formats.format import Format, format_of
 from windrow.formats.part import FormatPart
-from windrow.formats.raw.byte_counts import Volume
+from windrow.formats.raw.byte_counts import ByteCounts
 from windrow.formats.raw.source import SCHEMA
 from windrow.formats.raw.spans import with_places
-from windrow.formats.raw.stage import Staged, stage
-from windrow.formats.raw.two_passes import Plan, can_spread, parse_bodies, summarise
+from windrow.formats.raw.stage import StageResult, stage
+from windrow.formats.raw.two_passes import ParsePlan, can_spread, parse_bodies, summarise
 from windrow.model import tables
 from windrow.model.chunks import RAW
 from windrow.model.commits import VERSION
@@ -164,7 +164,7 @@ class RawLedger:
         """Begin with nothing."""
         self.format = format_
         self.partial = SCHEMA.empty_table()
-        self.staged: list[Staged] = []
+        self.staged: list[StageResult] = []
 
     @classmethod
     def of(cls, format_: Format, reads: Iterable[list[bytes]]) -> RawLedger:
@@ -239,38 +239,38 @@ def chunks(parts: list[bytes], source: str = "s", version: int = 1, last: bool =
 def cut(data: bytes, places: list[int]) -> list[bytes]:
     """Return bytes cut at places, which may be beyond the end."""
     ends = [0, *sorted({place % (len(data) + 1) for place in places}), len(data)]
-    return [data[begin:end] for begin, end in pairwise(ends)]
+    return [data[start:end] for start, end in pairwise(ends)]
 
 
-def in_two_passes(rows: pa.Table, partial: pa.Table, format_: Format) -> Staged:
+def in_two_passes(rows: pa.Table, partial: pa.Table, format_: Format) -> StageResult:
     """Stage rows as executors and the driver do it together, each row by itself."""
     apart = [rows.slice(at, 1) for at in range(max(1, rows.num_rows))]
     columns = with_places(format_.parser.schema)
     summaries = pa.concat_tables([summarise(row, format_) for row in apart])
-    plan = Plan.of(summaries, partial, format_)
+    plan = ParsePlan.of(summaries, partial, format_)
     parsed, rests = parsed_by(plan, apart, format_)
     records = parsed.filter(pc.and_(pc.is_null(parsed["reject"]), pc.is_null(parsed["rest"])))
     bad = pa.Table.from_struct_array(parsed["reject"].drop_null())
     refused = pc.sum(bad["bytes"]).as_py() or 0
     others = rows.filter(pc.is_in(rows["raw_source"], pa.array(plan.others, pa.string())))
     numbered = records.select(range(len(columns))).rename_columns(columns.names)
-    bodies = Staged(
+    bodies = StageResult(
         numbered.append_column(VERSION, records[VERSION_NAME]),
         bad,
         SCHEMA.empty_table(),
-        Volume(plan.byte_count, plan.byte_count - refused, refused, 0, 0),
+        ByteCounts(plan.byte_count, plan.byte_count - refused, refused, 0, 0),
     )
     return bodies + plan.finish(rests, partial, format_) + stage(others, partial, format_)
 
 
-def parsed_by(plan: Plan, apart: list[pa.Table], format_: Format) -> tuple[pa.Table, pa.Table]:
+def parsed_by(plan: ParsePlan, apart: list[pa.Table], format_: Format) -> tuple[pa.Table, pa.Table]:
     """Return what the second pass gives, and the rests among it."""
     columns = with_places(format_.parser.schema)
     parsed = pa.concat_tables([parse_bodies(row, plan.bodies, format_, columns) for row in apart])
     return parsed, pa.Table.from_struct_array(parsed["rest"].drop_null())
 
 
-def comparable(staged: Staged) -> list[Any]:
+def comparable(staged: StageResult) -> list[Any]:
     """Return what is staged in an order of its own."""
     tables: Iterator[pa.Table] = iter([staged.fields, staged.rejects, staged.partial.drop_columns(["framing"])])
     return [*(sorted(map(repr, table.to_pylist())) for table in tables), staged.volume]

@@ -28,17 +28,17 @@ from typing import Any, ClassVar
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import to_plain_types
 from windrow.delta.creation import create_depot
 from windrow.errors import NotFoundError
 from windrow.model import messages, tables
-from windrow.runtime.driver import Summary
+from windrow.runtime.driver import RunSummary
 from windrow.runtime.loop import Runner
 from windrow.settings.settings import Settings
 from windrow.testing.clock import ManualClock
 from windrow.testing.points import Point, ProbedAlgorithm, ProbedLedger, ProbedSource
 from windrow.topology import Depot, Topology
-from windrow.topology.functions import Functions
+from windrow.topology.functions import FunctionAlgorithm
 from windrow.topology.reading import history_rows
 from windrow.topology.running import rollback, runner_of, set_option, tables_of
 from windrow.topology.states_table import states_table
@@ -89,7 +89,7 @@ class Harness:
         if table is None:
             if not DeltaTable.is_deltatable(location):
                 create_depot(location, pa.string())
-            schema = plain(pa.schema(DeltaTable(location).schema().to_arrow()).empty_table()).schema
+            schema = to_plain_types(pa.schema(DeltaTable(location).schema().to_arrow()).empty_table()).schema
             of_messages = set(messages.COLUMNS) <= set(schema.names)
             filled = [(self._message() | dict(row)) if of_messages else dict(row) for row in rows]
             table = pa.Table.from_pylist(filled, schema)
@@ -100,7 +100,7 @@ class Harness:
         """Create a depot whose rows are not messages."""
         DeltaTable.create(self._location(depot), columns, configuration={"delta.enableChangeDataFeed": "true"})
 
-    def run(self) -> Summary:
+    def run(self) -> RunSummary:
         """Process what is new, as `windrow run` does. Raises Crashed at the point given to `crash_at`."""
         return self.runner().once()
 
@@ -113,7 +113,7 @@ class Harness:
             sources, opened = tables_of(self.topology, self._settings, self._session)
             ledger: Any = ProbedLedger(opened, self._at)
             probed: Any = {name: ProbedSource(source, ledger) for name, source in sources.items()}
-            algorithm = ProbedAlgorithm(Functions(self.topology, probed, ledger), self._at)
+            algorithm = ProbedAlgorithm(FunctionAlgorithm(self.topology, probed, ledger), self._at)
             self._runner = runner_of(self.topology, probed, ledger, self.clock, algorithm)
         return self._runner
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from windrow.ledger.live import Live
 from windrow.ledger.result import MicrobatchResult
-from windrow.runtime.algorithm import Plan
+from windrow.runtime.algorithm import MicrobatchPlan
 from windrow.source.arrivals import Arrivals
 
 
@@ -25,13 +25,13 @@ class Point(Enum):
     AFTER_COMMIT = "after_commit"
 
 
-At = Callable[[Point], None]
+Probe = Callable[[Point], None]
 
 
-class Wrapper:
+class EngineProxy:
     """Delegates to the real object; `at` is called at its points."""
 
-    def __init__(self, inner: Any, at: At) -> None:
+    def __init__(self, inner: Any, at: Probe) -> None:
         self.inner, self.at = inner, at
 
     def __getattr__(self, name: str) -> Any:
@@ -40,7 +40,7 @@ class Wrapper:
         return getattr(self.inner, name)
 
 
-class ProbedLedger(Wrapper):
+class ProbedLedger(EngineProxy):
     """A real ledger; `at` is called at every point of a microbatch and may raise, commit elsewhere, or kill.
 
     The first microbatch of a run is primed before the depots are read. Its point comes when something has arrived: the
@@ -65,7 +65,7 @@ class ProbedLedger(Wrapper):
         return written
 
 
-class ProbedSource(Wrapper):
+class ProbedSource(EngineProxy):
     """A real source; what arrives first comes to the point of a microbatch that was primed before."""
 
     def __init__(self, inner: Any, ledger: ProbedLedger) -> None:
@@ -99,10 +99,10 @@ class ProbedSource(Wrapper):
         return arrivals
 
 
-class ProbedAlgorithm(Wrapper):
+class ProbedAlgorithm(EngineProxy):
     """A real algorithm; `at` is called before and after it processes messages."""
 
-    def process(self, plan: Plan) -> MicrobatchResult:
+    def process(self, plan: MicrobatchPlan) -> MicrobatchResult:
         """Process between two points."""
         if plan.kind == "data":
             self.at(Point.AFTER_PLAN)

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import equal, no_rows, text
+from windrow.columnar.arrow import empty_table, is_not_distinct, string_scalar
 from windrow.model.id_filter import IdFilter
 from windrow.model.tables import DELETED
-from windrow.topology.combining import Combined, Given, parsed
+from windrow.topology.combining import Aggregation, Given, parsed
 from windrow.topology.state import DUE, State
 
 Read: TypeAlias = Callable[[IdFilter | None], pa.Table]
@@ -34,9 +34,9 @@ class ArrowState:
         `now` returns the time (microseconds) at which rows are written, after which their time to live is counted.
         """
         self._state, self._read, self._now = declared, read, now
-        self._stored = no_rows(pa.schema([ID, *declared.columns]))
+        self._stored = empty_table(pa.schema([ID, *declared.columns]))
         self._looked_up: dict[int | None, IdFilter] | None = {}  # by number of components; None: all
-        self._changed = no_rows(pa.schema([ID, *declared.columns, pa.field(DELETED, pa.bool_())]))
+        self._changed = empty_table(pa.schema([ID, *declared.columns, pa.field(DELETED, pa.bool_())]))
 
     def get(self, keys: pa.Table | None = None) -> pa.Table:
         """Return for each row of `keys` the row of the state, in the same order; a state without a key needs none.
@@ -104,7 +104,7 @@ class ArrowState:
             new = _aggregated(rows, keys, aggregations)
         self.join(new, aggregations)
 
-    def join(self, new: pa.Table, aggregations: list[Combined]) -> None:
+    def join(self, new: pa.Table, aggregations: list[Aggregation]) -> None:
         """Join aggregates, one row for each key with `value 0`, `value 1`, ..., with the values before."""
         if not new.num_rows:
             return
@@ -126,9 +126,9 @@ class ArrowState:
         before = stored.take(at)
         same = pc.and_not(known, gone)
         for name in self._state.values.names:
-            same = pc.and_(same, equal(before[name].combine_chunks(), changed[name].combine_chunks()))
+            same = pc.and_(same, is_not_distinct(before[name].combine_chunks(), changed[name].combine_chunks()))
         written = pc.and_not(pc.or_(known, pc.invert(gone)), same)
-        rows = changed.append_column("state", pa.repeat(text(self._state.name), changed.num_rows))
+        rows = changed.append_column("state", pa.repeat(string_scalar(self._state.name), changed.num_rows))
         rows = rows.append_column("known", known)
         for name in self._state.values.names:
             last = _chosen(gone, before[name].combine_chunks(), changed[name].combine_chunks())
@@ -204,7 +204,7 @@ def _chosen(mask: pa.Array, one: pa.Array, other: pa.Array) -> pa.Array:
     return pa.concat_arrays([one, other]).take(places)
 
 
-def joined(state: State, before: pa.Table, new: pa.Table, aggregations: list[Combined]) -> pa.Table:
+def joined(state: State, before: pa.Table, new: pa.Table, aggregations: list[Aggregation]) -> pa.Table:
     """Return rows of a state joined with aggregates, `value 0`, `value 1`, ... Raises TopologyError."""
     columns = {name: before[name] for name in before.column_names if name in state.columns.names}
     for number, one in enumerate(aggregations):
@@ -222,7 +222,7 @@ def _refusing(state: State, what: str) -> Iterator[None]:
         raise state.refused("combine", f"cannot compute {what}: {error}", "Check its type.") from error
 
 
-def _aggregated(rows: pa.Table, keys: list[str], aggregations: list[Combined]) -> pa.Table:
+def _aggregated(rows: pa.Table, keys: list[str], aggregations: list[Aggregation]) -> pa.Table:
     """Return one row for each key, with the aggregates as `value 0`, `value 1`, ..."""
     by = next((one.by for one in aggregations if one.by is not None), None)
     ordered, targets = rows if by is None else rows.sort_by(by), list[tuple[Any, str]]()

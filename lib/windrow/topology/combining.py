@@ -14,7 +14,7 @@ Given: TypeAlias = "Operation | tuple[str, Operation] | tuple[str, Operation, st
 
 
 @dataclass(frozen=True, slots=True)
-class Combined:
+class Aggregation:
     """An operation on the column `input` (None: `count` of all rows); `first` and `last` in the order of `by`."""
 
     value: str
@@ -23,7 +23,7 @@ class Combined:
     by: str | None
 
 
-def parsed(state: State, aggregations: Mapping[str, Given], columns: list[str]) -> list[Combined]:
+def parsed(state: State, aggregations: Mapping[str, Given], columns: list[str]) -> list[Aggregation]:
     """Return what `combine` was asked to do with rows that have these columns. Raises TopologyError."""
     unknown = [name for name in aggregations if name not in state.values.names]
     if unknown:
@@ -42,14 +42,14 @@ def parsed(state: State, aggregations: Mapping[str, Given], columns: list[str]) 
     return aggregations_
 
 
-def _combined(state: State, value: str, aggregation: Given) -> Combined:
+def _combined(state: State, value: str, aggregation: Given) -> Aggregation:
     match aggregation:
         case "count":
-            return Combined(value, None, "count", None)
+            return Aggregation(value, None, "count", None)
         case (str(column), operation) if operation in OPERATIONS:
-            return Combined(value, column, operation, None)
+            return Aggregation(value, column, operation, None)
         case (str(column), "first" | "last" as operation, str(by)):
-            return Combined(value, column, operation, by)
+            return Aggregation(value, column, operation, by)
     raise state.refused(
         "combine",
         f"cannot read {value}={aggregation!r}",

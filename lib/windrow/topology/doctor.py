@@ -20,7 +20,7 @@ from windrow.runtime.ledger_state import prime
 from windrow.settings.settings import Settings
 from windrow.source.depot_rows import is_ledger
 from windrow.topology.depots import settings_of
-from windrow.topology.functions import Functions
+from windrow.topology.functions import FunctionAlgorithm
 from windrow.topology.topology import Topology
 
 OF_STATES: Checks = (ledger.check_files, ledger.check_retention, ledger.check_paused)
@@ -49,7 +49,7 @@ def _states(topology: Topology, settings: Settings) -> OpenLedger:
     """
     used = settings.model_copy(update={"ledger": topology.location})
     book, states = open_ledger(topology.location, of_topology=True), ledger_of(EmbeddedEngine(used), used)
-    Functions(topology, {}, states).require(prime(states, list(topology.depots)), identity(book.table))
+    FunctionAlgorithm(topology, {}, states).require(prime(states, list(topology.depots)), identity(book.table))
     return OpenLedger(used, book, book.progress(next(iter(topology.depots))))
 
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from windrow.model import clock
 from windrow.model.messages import times
 from windrow.model.tables import DELETED
-from windrow.runtime.algorithm import Plan
+from windrow.runtime.algorithm import MicrobatchPlan
 from windrow.runtime.ledger_state import LedgerState
 from windrow.runtime.version_part import last_time
 from windrow.topology.arrow_state import ArrowState
@@ -38,7 +38,7 @@ class Due:
     `open_state` opens a state, as the functions so far have left it.
     """
 
-    def __init__(self, topology: Topology, plan: Plan, open_state: Callable[[str], ArrowState]) -> None:
+    def __init__(self, topology: Topology, plan: MicrobatchPlan, open_state: Callable[[str], ArrowState]) -> None:
         """Choose the events that fire, and read which timers and keys are due."""
         self._topology, self._plan, self._open_state = topology, plan, open_state
         self.known = scheduled(plan.primed.fence.rows)
@@ -164,7 +164,7 @@ def earliest(rows: pa.Table) -> int | None:
     return cast("int | None", pc.min(rows.filter(pc.invert(gone))[DUE.name].cast(pa.int64())).as_py())
 
 
-def due_until(topology: Topology, plan: Plan) -> int:
+def due_until(topology: Topology, plan: MicrobatchPlan) -> int:
     """Return the time up to which timers and keys are due in a microbatch (microseconds)."""
     # guard: replayed-up-to-the-same-time
     if plan.until is not None:

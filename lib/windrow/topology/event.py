@@ -19,7 +19,7 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import TIME, text
+from windrow.columnar.arrow import TIME, string_scalar
 from windrow.model import tables
 from windrow.model.messages import microseconds
 
@@ -46,7 +46,7 @@ class Event:
 
 def scheduled(rows: pa.Table) -> dict[str, int]:
     """Return when something is due (microseconds), by name, from the control rows of a ledger."""
-    kept = rows.filter(pc.equal(rows["state"], text("event")))
+    kept = rows.filter(pc.equal(rows["state"], string_scalar("event")))
     return dict(zip(kept["event"].to_pylist(), microseconds(kept["due"]).tolist(), strict=True))
 
 

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import plain
-from windrow.delta.table import filtered, open_table, reading
+from windrow.columnar.arrow import to_plain_types
+from windrow.delta.table import filtered, open_table, translate_read_errors
 from windrow.errors import TopologyError
 from windrow.ledger import Ledger, ledger_of
 from windrow.model.clock import UNKNOWN
@@ -95,8 +95,8 @@ class RecordedFeeder(Feeder):
         if "microbatch" not in note or path is None:
             return None
         own = [("state", "=", "microbatch"), ("microbatch", "=", note["microbatch"])]
-        with reading(path, "ledger"):
-            clocks = plain(filtered(open_table(path, "ledger"), own, ["clocks"]))["clocks"]
+        with translate_read_errors(path, "ledger"):
+            clocks = to_plain_types(filtered(open_table(path, "ledger"), own, ["clocks"]))["clocks"]
         greatest = pc.max(pc.struct_field(pc.list_flatten(clocks), "clock"))
         return None if greatest.as_py() is None else int(greatest.cast("int64").as_py())
 

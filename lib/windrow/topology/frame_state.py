@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, DecimalType, IntegralType
 
-from windrow.columnar.arrow import in_columns, plain
+from windrow.columnar.arrow import conform, to_plain_types
 from windrow.errors import TopologyError
-from windrow.ledger.result import Counts, MicrobatchResult
+from windrow.ledger.result import MicrobatchCounts, MicrobatchResult
 from windrow.model import messages
 from windrow.model.id_filter import IdFilter
 from windrow.model.tables import CHANGED, DELETED
@@ -26,7 +26,7 @@ from windrow.rows.rows import Rows
 from windrow.runtime.executors import kept
 from windrow.topology import arrow_state
 from windrow.topology.arrow_state import ArrowState
-from windrow.topology.combining import Combined, Given, parsed
+from windrow.topology.combining import Aggregation, Given, parsed
 from windrow.topology.order import ADDED, ORDER, timed
 from windrow.topology.state import DUE, State
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from windrow.engine.spark.engine import SparkEngine
-    from windrow.runtime.algorithm import Plan
+    from windrow.runtime.algorithm import MicrobatchPlan
     from windrow.source import Source
     from windrow.source.slices import Slice
 
@@ -47,7 +47,7 @@ EXACT = DecimalType(38, 0)
 class FrameState:
     """The rows of a state, as functions so far have left them. Frames have key and value columns."""
 
-    def __init__(self, declared: State, plan: Plan, now: int) -> None:
+    def __init__(self, declared: State, plan: MicrobatchPlan, now: int) -> None:
         """Wrap the rows that are stored before a microbatch: `id` and the columns.
 
         Rows are written at `now` (microseconds), after which their time to live is counted.
@@ -69,7 +69,7 @@ class FrameState:
         leading = self._state.leading(keys.columns, "all")
         wanted = kept(self._conformed(keys, leading, "all").distinct())
         null = wanted.where(" OR ".join(f"`{name}` IS NULL" for name in leading.names)).limit(1)
-        few, stored = plain(wanted.limit(FEW_ROWS + 1).unionByName(null).toArrow()), self._stored
+        few, stored = to_plain_types(wanted.limit(FEW_ROWS + 1).unionByName(null).toArrow()), self._stored
         under = self._state.under(few, "all")
         if few.num_rows <= FEW_ROWS:
             stored = self._frame(under)
@@ -127,7 +127,7 @@ class FrameState:
         new = rows.groupBy(*names).agg(*aggregates, F.count("*").alias("rows")).where("rows > 0").drop("rows")
         new = kept(new.select(*self._typed(self._state.keys), *[F.col(f"`value {n}`") for n in range(len(asked))]))
         if self._changed is None:
-            few = plain(new.limit(FEW_ROWS + 1).toArrow())
+            few = to_plain_types(new.limit(FEW_ROWS + 1).toArrow())
             if few.num_rows <= FEW_ROWS:
                 self.few.join(few, asked)
                 return
@@ -150,7 +150,7 @@ class FrameState:
         if self._changed is None:
             return self.few.changed
         wanted = pa.schema([*self._state.columns, pa.field(DELETED, pa.bool_())])
-        rows = plain(self._changed.select(wanted.names).toArrow()).cast(wanted)
+        rows = to_plain_types(self._changed.select(wanted.names).toArrow()).cast(wanted)
         return rows.add_column(0, ID, self._state.ids(rows))
 
     def changes(self, schema: pa.Schema) -> DataFrame | None:
@@ -232,7 +232,7 @@ class FrameState:
         stays = None if self._changed is None else self._without(self._changed, new)
         self._changed = new if stays is None else stays.unionByName(new)
 
-    def _aggregate(self, asked: Combined, types: Mapping[str, DataType]) -> Column:
+    def _aggregate(self, asked: Aggregation, types: Mapping[str, DataType]) -> Column:
         if asked.input is None:
             return F.count("*")
         value = F.col(f"`{asked.input}`")
@@ -249,7 +249,7 @@ class FrameState:
         return (F.min_by if asked.operation == "first" else F.max_by)(value, order)
 
 
-def frame_of_depot(plan: Plan, arrived: Slice | None, source: Source) -> DataFrame:
+def frame_of_depot(plan: MicrobatchPlan, arrived: Slice | None, source: Source) -> DataFrame:
     """Return the rows that arrived from a depot as a frame, with its columns also if there are none."""
     engine = cast("SparkEngine", plan.ledger.engine)
     if arrived is None:
@@ -257,7 +257,7 @@ def frame_of_depot(plan: Plan, arrived: Slice | None, source: Source) -> DataFra
     return arrived.rows.frame(engine.session_at_work)
 
 
-def of_session(plan: Plan, rows: pa.Table) -> DataFrame:
+def of_session(plan: MicrobatchPlan, rows: pa.Table) -> DataFrame:
     """Return rows as a frame of the session at work."""
     return frame_of(cast("SparkEngine", plan.ledger.engine).session_at_work, rows)
 
@@ -269,14 +269,14 @@ def frames_in_order(parts: Iterable[tuple[DataFrame, tuple[Any, ...]]], events: 
         rows = frame.select(*messages.COLUMNS, "version")
         columns = from_arrow_schema(pa.schema([*schema_of(rows), *ADDED]))
         frames.append(rows.mapInArrow(partial(_timing, times), columns))
-    frames += [frame_of(frames[0].sparkSession, in_columns(rows, schema_of(frames[0]))) for rows in events]
+    frames += [frame_of(frames[0].sparkSession, conform(rows, schema_of(frames[0]))) for rows in events]
     both = reduce(lambda one, other: one.unionByName(other), frames)
     return both.orderBy(*[F.col(name).asc_nulls_last() for name in ORDER])
 
 
 def _timing(times: tuple[Any, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        yield from timed(plain(pa.Table.from_batches([batch])), *times).to_batches()
+        yield from timed(to_plain_types(pa.Table.from_batches([batch])), *times).to_batches()
 
 
 def _sorted(rows: DataFrame) -> DataFrame:
@@ -289,7 +289,7 @@ def _sorted(rows: DataFrame) -> DataFrame:
 
 
 def joined(
-    plan: Plan, frames: Sequence[DataFrame], others: Sequence[Rows], history: Mapping[str, object]
+    plan: MicrobatchPlan, frames: Sequence[DataFrame], others: Sequence[Rows], history: Mapping[str, object]
 ) -> MicrobatchResult:
     """Return the rows to commit as a frame: `frames` and other rows, wherever they are."""
     engine, schema = cast("SparkEngine", plan.ledger.engine), plan.primed.progress.schema
@@ -311,7 +311,7 @@ def _in_columns(rows: DataFrame, schema: pa.Schema) -> DataFrame:
     return rows.select(*columns, "known", F.lit(True).alias(CHANGED))
 
 
-def _counted(rows: DataFrame) -> tuple[DataFrame, Counts]:
+def _counted(rows: DataFrame) -> tuple[DataFrame, MicrobatchCounts]:
     """Keep rows on the executors until the commit, and count them.
 
     Raises TopologyError for a duplicate key, or a key with NULL in it.
@@ -323,7 +323,7 @@ def _counted(rows: DataFrame) -> tuple[DataFrame, Counts]:
     if wrong := keys.where(f"times > 1 OR {null}").select(F.expr(null).alias("null")).limit(1).collect():
         what = "a row with NULL in its key" if wrong[0]["null"] else "a key twice"
         raise TopologyError(f"a function put {what}", "Put one row per key, and no NULL in keys.")
-    return frame, Counts.combine(plain(groups.toArrow()))
+    return frame, MicrobatchCounts.combine(to_plain_types(groups.toArrow()))
 
 
 def _comparable(column: str, declared: pa.Field) -> Column:
@@ -333,10 +333,10 @@ def _comparable(column: str, declared: pa.Field) -> Column:
     return F.to_json(F.struct(F.col(f"`{column}`")), {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"})
 
 
-def _joining(state: State, asked: list[Combined], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _joining(state: State, asked: list[Aggregation], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Join aggregates with the values before, as in a function that works with Arrow tables."""
     for batch in batches:
-        rows = plain(pa.table(batch))
+        rows = to_plain_types(pa.table(batch))
         columns = arrow_state.joined(state, rows, rows, asked)
         yield from columns.select(state.columns.names).cast(state.columns).to_batches()
 
@@ -344,6 +344,6 @@ def _joining(state: State, asked: list[Combined], batches: Iterator[pa.RecordBat
 def _identified(state: State, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Add the ledger's id to the columns of a state."""
     for batch in batches:
-        rows = plain(pa.table(batch)).select([*state.columns.names, DELETED])
+        rows = to_plain_types(pa.table(batch)).select([*state.columns.names, DELETED])
         keys = rows.select(state.keys.names).cast(state.keys) if state.keys.names else rows
         yield from rows.add_column(0, ID, state.ids(keys)).to_batches()

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from windrow.delta.log import Table
+from windrow.delta.log import TableInfo
 from windrow.errors import IncompatibleTableError
 from windrow.ledger import Ledger
 from windrow.ledger.result import MicrobatchResult
 from windrow.model.floors import Floors
-from windrow.runtime.algorithm import Algorithm, Options, Plan
+from windrow.runtime.algorithm import Algorithm, MicrobatchPlan, Options
 from windrow.runtime.ledger_state import LedgerState
 from windrow.runtime.saved_plan import PLANS, SavedPlan, SavedPlans, first_transaction
 from windrow.source import Source
@@ -24,11 +24,11 @@ from windrow.topology.migration import migrated_rows, recorded_states, require_a
 from windrow.topology.options import options_of, recorded_options
 from windrow.topology.reading import removed_states
 from windrow.topology.topology import Topology
-from windrow.topology.work import BUGS, Work, application
+from windrow.topology.work import BUGS, FunctionCalls, application
 
 
 @dataclass(frozen=True, slots=True)
-class Functions(Algorithm):
+class FunctionAlgorithm(Algorithm):
     """Runs the functions of a topology over the rows of a microbatch; `sources` read its depots, by name."""
 
     topology: Topology
@@ -65,11 +65,11 @@ class Functions(Algorithm):
         engine, application_id = self.ledger.engine, application(self.ledger, output, self.sources)
         return engine.free_number(engine.place(self.topology.outputs[output]), application_id, least)
 
-    def schema(self, depots: Sequence[Table]) -> pa.Schema:
+    def schema(self, depots: Sequence[TableInfo]) -> pa.Schema:
         """Return the columns of the table of states."""
         return self.topology.schema(raw=any(depot.raw for depot in depots))
 
-    def require(self, primed: LedgerState, depot: Table) -> None:
+    def require(self, primed: LedgerState, depot: TableInfo) -> None:
         """Raise IncompatibleTableError if a state has other columns, undeclared, or the table lacks one."""
         schema = primed.progress.schema
         require_allowed(self.topology.states, recorded_states(self.topology.states, primed.rules, schema))
@@ -116,10 +116,10 @@ class Functions(Algorithm):
         # guard: timers-wait-for-feeder
         return min(now, position.clock - (position.since is not None))
 
-    def process(self, plan: Plan) -> MicrobatchResult:
+    def process(self, plan: MicrobatchPlan) -> MicrobatchResult:
         """Return the rows that the functions change, the events that fired, and what the format rejected."""
         with _executors_blamed(plan):
-            work = Work(self.topology, self.sources, plan)
+            work = FunctionCalls(self.topology, self.sources, plan)
             work.run()
             work.append()
             due, schema = work.due, plan.primed.progress.schema
@@ -144,7 +144,7 @@ class Functions(Algorithm):
 
 
 @contextmanager
-def _executors_blamed(plan: Plan) -> Iterator[None]:
+def _executors_blamed(plan: MicrobatchPlan) -> Iterator[None]:
     """Raise TopologyError for what functions did wrong on executors, wherever Spark noticed it."""
     try:
         yield

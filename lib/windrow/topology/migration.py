@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import equal, in_columns
+from windrow.columnar.arrow import conform, is_not_distinct
 from windrow.errors import IncompatibleTableError
 from windrow.model import tables
 from windrow.runtime.ledger_state import LedgerState
@@ -126,7 +126,7 @@ def _migrated(state: State, before: State, primed: LedgerState) -> pa.Table:
     if twice:
         raise state.refused("migrate", "has a key twice", "Return one row per key: group by the key first.")
     then = then.append_column("state", pa.repeat(pa.scalar(state.name, pa.string()), then.num_rows))
-    written = replaced(now, in_columns(then, now.schema))
+    written = replaced(now, conform(then, now.schema))
     return written.filter(pc.invert(_unchanged(written, now, state.stored)))
 
 
@@ -161,7 +161,7 @@ def _unchanged(written: pa.Table, now: pa.Table, columns: pa.Schema) -> pa.Array
     at = pc.index_in(written["id"].combine_chunks(), now["id"].combine_chunks())
     same = pc.and_(pc.is_valid(at), pc.invert(pc.fill_null(written[tables.DELETED].combine_chunks(), False)))
     for name in columns.names:
-        same = pc.and_(same, equal(now[name].take(at).combine_chunks(), written[name].combine_chunks()))
+        same = pc.and_(same, is_not_distinct(now[name].take(at).combine_chunks(), written[name].combine_chunks()))
     return same
 
 

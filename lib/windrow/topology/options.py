@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import text
+from windrow.columnar.arrow import string_scalar
 from windrow.errors import SettingsError
-from windrow.ledger.result import Counts, MicrobatchResult
+from windrow.ledger.result import MicrobatchCounts, MicrobatchResult
 from windrow.model import tables
 from windrow.model.durations import microseconds
 from windrow.runtime.algorithm import Options
@@ -48,7 +48,7 @@ def recorded_options(primed: LedgerState) -> str | None:
 def set_options(primed: LedgerState) -> dict[str, str]:
     """Return the options that are set, as they were written."""
     rows = primed.fence.rows
-    kept = rows.filter(pc.equal(rows["state"], text("option")))
+    kept = rows.filter(pc.equal(rows["state"], string_scalar("option")))
     return dict(zip(kept["option"].to_pylist(), kept["option_value"].to_pylist(), strict=True))
 
 
@@ -68,4 +68,4 @@ def changed(primed: LedgerState, name: str, value: str) -> MicrobatchResult:
     }
     row = tables.rows(primed.progress.schema, columns, 1).append_column("known", pa.array([known]))
     rows = row if known or value != UNSET else row.slice(0, 0)
-    return MicrobatchResult(rows, Counts.of(rows), history={"options_used": json.dumps({name: value})})
+    return MicrobatchResult(rows, MicrobatchCounts.of(rows), history={"options_used": json.dumps({name: value})})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import in_columns
+from windrow.columnar.arrow import conform
 from windrow.ledger import Ledger
 from windrow.ledger.versions import latest
 from windrow.model.id_filter import IdFilter
@@ -42,7 +42,7 @@ def rows_of(location: str, state: State, keys: Keys | None, at: int | None, spar
     under = None if keys is None else filter_of(state, keys)
     result = versions_of(table, state, under)
     versions = result if under is None else under.among(result)
-    result = state.named(in_columns(latest(versions), state.stored))
+    result = state.named(conform(latest(versions), state.stored))
     if not state.keys.names:
         return result
     return result.sort_by([(name, "ascending") for name in state.keys.names])

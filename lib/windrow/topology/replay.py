@@ -25,12 +25,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import in_columns
+from windrow.columnar.arrow import conform
 from windrow.delta.database import database
 from windrow.delta.scratch import scratch_directory
 from windrow.errors import DepotChangedError, EngineUnavailableError, TopologyError
 from windrow.ledger import Ledger
-from windrow.ledger.result import Counts, MicrobatchResult
+from windrow.ledger.result import MicrobatchCounts, MicrobatchResult
 from windrow.ledger.versions import latest
 from windrow.model.clock import Clock
 from windrow.model.timestamps import microseconds_of
@@ -70,7 +70,7 @@ Example = tuple[str, Row | None, Row | None]  # an id, its recorded row, its rep
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class StateDifference:
     """How many keys of a state have another row, or none, in one of the two tables; `examples` are some of them."""
 
     state: str
@@ -90,7 +90,7 @@ class Replayed(Outcome):
     events: Mapping[str, int]
     rows: Mapping[str, int]
     digests: Mapping[str, str]
-    differences: list[Difference]
+    differences: list[StateDifference]
     live: int
 
 
@@ -147,7 +147,7 @@ def replay_topology(
             progress(done, len(planned))
         _run(runner, clock, _between(again, new, anew, clock.at, max((one.now for one in _recorded(rows)), default=0)))
         fired = Counter(name for row in history_of(new) for name in row["events_fired"] or ())
-        row_counts, digests, differences = dict[str, int](), dict[str, str](), list[Difference]()
+        row_counts, digests, differences = dict[str, int](), dict[str, str](), list[StateDifference]()
         for name, state in topology.states.items():
             both = [pieces_of(states_of(one), state) for one in (ledger, new)]
             row_counts[name], digests[name], difference = _compared(state, both, settings.max_memory_bytes)
@@ -286,11 +286,11 @@ def _taken_over(topology: Topology, ledger: Ledger, planned: SavedPlan, primed: 
         if state is not None and recorded[name].stored == state.stored:
             rows = latest(versions_of(then, state))
             now = primed.fence.open.of_state(name, state.stored)
-            states[name] = replaced(_in_state(now, name), _in_state(in_columns(rows, now.schema), name))
+            states[name] = replaced(_in_state(now, name), _in_state(conform(rows, now.schema), name))
     known = scheduled(primed.fence.rows)
     due = {name: earliest(rows) for name, rows in states.items() if topology.states[name].falls_due}
     here = pa.concat_tables([MicrobatchResult.nothing(schema).rows, event_rows(schema, due, known)])
-    counts = Counts.with_states(here, states.values())
+    counts = MicrobatchCounts.with_states(here, states.values())
     history = {"migrated": pa.array([list(states)], pa.list_(pa.string()))}
     return MicrobatchResult(here, counts, history=history, states=states), {}
 
@@ -306,7 +306,7 @@ def digests_of(state: State, rows: pa.Table) -> Digests:
 
 def _compared(
     state: State, both: Sequence[Iterable[pa.Table]], max_memory_bytes: int
-) -> tuple[int, str, Difference | None]:
+) -> tuple[int, str, StateDifference | None]:
     """Return the number of recorded rows of a state, the digest of the replayed ones, and how they differ.
 
     `both` are the versions of the rows in the recorded and in the replayed table.
@@ -327,7 +327,7 @@ def _compared(
     if not keys:
         return rows, total, None
     named = [{"recorded": recorded, "replayed": replayed} for _, recorded, replayed in examples]
-    return rows, total, Difference(state.name, keys, named)
+    return rows, total, StateDifference(state.name, keys, named)
 
 
 def _differing(recorded: Digests, replayed: Digests) -> pa.Array:

@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import in_columns, text
+from windrow.columnar.arrow import conform, string_scalar
 from windrow.errors import DepotUnreadableError
 from windrow.ledger import Ledger
-from windrow.ledger.result import Counts, MicrobatchResult
+from windrow.ledger.result import MicrobatchCounts, MicrobatchResult
 from windrow.ledger.versions import latest
 from windrow.model import tables
 from windrow.runtime.ledger_state import LedgerState, Reached
@@ -45,7 +45,7 @@ def taken_back(
     for name, source in sources.items():
         _require_readable(str(name), source, positions[str(name)])
     control = replaced(_restored(_control_now(primed)), _restored(control_then))
-    control = in_columns(control, schema.append(control.schema.field("known")))
+    control = conform(control, schema.append(control.schema.field("known")))
     recorded = recorded_states(topology.states, primed.rules, schema)
     recorded_then = recorded_states(topology.states, rules_at(then), schema)
     states = {}
@@ -53,7 +53,7 @@ def taken_back(
         columns = _columns(recorded.get(name), recorded_then.get(name))
         own = pa.field("id", pa.string()), pa.field("state", pa.string())
         states[name] = replaced(_now(primed, name, columns), _then(then, [name], pa.schema([*own, *columns])))
-    counts = Counts.with_states(control, states.values())
+    counts = MicrobatchCounts.with_states(control, states.values())
     # guard: rollback-of-a-migration
     rules = rules_at(then) if any(one != recorded.get(name) for name, one in recorded_then.items()) else None
     history = {"options_used": json.dumps({"to_microbatch": to})}
@@ -72,7 +72,7 @@ def _control_now(primed: LedgerState) -> pa.Table:
     rows = primed.fence.rows
     if "content" not in primed.fence.schema.names:
         return rows
-    partial = in_columns(primed.fence.partial(None), rows.schema)
+    partial = conform(primed.fence.partial(None), rows.schema)
     return pa.concat_tables([rows, partial])
 
 
@@ -84,7 +84,7 @@ def _now(primed: LedgerState, state: str, columns: pa.Schema) -> pa.Table:
 
 def _then(table: StatesTable, states: Sequence[str], columns: pa.Schema) -> pa.Table:
     """Return the rows of states at a version; a state or a column that was declared later has none."""
-    return in_columns(latest(table.rows(states)), columns)
+    return conform(latest(table.rows(states)), columns)
 
 
 def _positions(rows: pa.Table) -> dict[str, Reached]:
@@ -100,8 +100,8 @@ def _begun(positions: Mapping[str, Reached], first: Mapping[str, int]) -> dict[s
 
 def _restored(rows: pa.Table) -> pa.Table:
     """Return the rows that a rollback restores: all but the progress row, positions and options."""
-    own = pc.or_(pc.equal(rows["id"], text(tables.PROGRESS)), pc.starts_with(rows["id"], "depot/"))
-    return rows.filter(pc.invert(pc.or_(own, pc.equal(rows["state"], text("option")))))
+    own = pc.or_(pc.equal(rows["id"], string_scalar(tables.PROGRESS)), pc.starts_with(rows["id"], "depot/"))
+    return rows.filter(pc.invert(pc.or_(own, pc.equal(rows["state"], string_scalar("option")))))
 
 
 def _require_readable(name: str, source: Source, reached: Reached) -> None:

@@ -13,11 +13,11 @@ from windrow.errors import TopologyError
 from windrow.ledger import Ledger, ledger_of
 from windrow.model.clock import Clock
 from windrow.model.durations import microseconds
-from windrow.model.results import Committed, Maintained, Role
-from windrow.model.tables import is_of_topology
+from windrow.model.results import CommittedMicrobatch, MaintenanceResult, Role
+from windrow.model.tables import is_topology_ledger
 from windrow.operate import Observer
 from windrow.runtime.algorithm import Algorithm
-from windrow.runtime.driver import Summary
+from windrow.runtime.driver import RunSummary
 from windrow.runtime.ledger_state import prime
 from windrow.runtime.loop import Runner
 from windrow.runtime.maintenance import Progress, maintain
@@ -30,7 +30,7 @@ from windrow.source.embedded import EmbeddedSource
 from windrow.source.shared_rows import SharedRows
 from windrow.topology.depots import settings_of, source_of_depot
 from windrow.topology.feeding import feeders_of, require_fed_as_declared
-from windrow.topology.functions import Functions
+from windrow.topology.functions import FunctionAlgorithm
 from windrow.topology.migration import recorded_states, require_allowed
 from windrow.topology.options import changed
 from windrow.topology.rollback import taken_back
@@ -43,10 +43,10 @@ def run_topology(
     once: bool = True,
     spark: Any = None,
     clock: Clock | None = None,
-    report: Callable[[Committed], None] = lambda committed: None,
+    report: Callable[[CommittedMicrobatch], None] = lambda committed: None,
     observers: Iterable[Observer] = (),
     skip_version: tuple[str, int] | None = None,
-) -> Summary:
+) -> RunSummary:
     """Process what is new in the depots of a topology, then stop; with `once=False` repeat this at the set interval.
 
     Args:
@@ -77,18 +77,18 @@ def run_topology(
         return runner.once() if once else runner.every(settings.run.trigger_interval)
 
 
-def rollback(runner: Runner, to: int) -> Summary:
+def rollback(runner: Runner, to: int) -> RunSummary:
     """Restore the states to microbatch `to`; the next run reads the depots again from there.
 
     Works on a paused topology too. Raises NotFoundError, DepotUnreadableError.
     """
-    topology = cast("Functions", runner.driver.algorithm).topology
+    topology = cast("FunctionAlgorithm", runner.driver.algorithm).topology
     return runner.commit_change(
         "rollback", lambda primed: taken_back(topology, primed, runner.driver.sources, runner.driver.ledger, to)
     )
 
 
-def set_option(runner: Runner, name: str, value: str) -> Summary:
+def set_option(runner: Runner, name: str, value: str) -> RunSummary:
     """Set an option (`windrow.runtime.algorithm.Options`) of a topology; `default` unsets it. Raises SettingsError."""
     return runner.commit_change("option", lambda primed: (changed(primed, name, value), {}))
 
@@ -101,7 +101,7 @@ def maintain_topology(
     dry_run: bool = False,
     progress: Progress = lambda table, step: None,
     spark: Any = None,
-) -> list[Maintained]:
+) -> list[MaintenanceResult]:
     """Maintain the table of states and the depots, as `windrow.runtime.maintenance.maintain` does."""
     sources, ledger = tables_of(topology, settings, spark)
     return maintain(list(sources.values()), ledger, now, only, dry_run, progress)
@@ -114,7 +114,7 @@ def opened(
     clock: Clock,
     spark: Any = None,
     observers: Iterable[Observer] = (),
-    report: Callable[[Committed], None] = lambda committed: None,
+    report: Callable[[CommittedMicrobatch], None] = lambda committed: None,
     shared: SharedRows | None = None,
 ) -> Iterator[Runner]:
     """Open the table of states; while the block runs, events go to the log, the configured metrics and `observers`.
@@ -149,7 +149,7 @@ def runner_of(
         wait = None if depot.wait is None else microseconds(depot.wait, f"depot {name}: wait")
         readers.append(DepotReader(name, source, depot.priority, feeder, wait))
     extend(topology, ledger)
-    functions = algorithm or Functions(topology, sources, ledger)
+    functions = algorithm or FunctionAlgorithm(topology, sources, ledger)
     runner = Runner(readers, ledger, functions, clock, in_step=topology.in_step, **called)
     if runner.driver.settings_recorded:
         ledger.create_views()  # which a kill before may have left as they were
@@ -162,7 +162,7 @@ def extend(topology: Topology, ledger: Ledger) -> None:
     Raises IncompatibleTableError.
     """
     table = ledger.table()
-    if table is None or not is_of_topology(table.schema.names):
+    if table is None or not is_topology_ledger(table.schema.names):
         return
     columns = [field for field in topology.schema() if field.name not in table.schema.names]
     if columns:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from windrow.columnar.arrow import in_columns
+from windrow.columnar.arrow import conform
 from windrow.ledger.versions import latest
 from windrow.topology.state import State
 from windrow.verify.parts import PartedRows, divide
@@ -45,5 +45,5 @@ def parts_of(
         parts = divide([versions.byte_count], max_memory_bytes // COPIES)
         for at, part in enumerate(parts, 1):
             read = (versions.read(str(number), part).read_all() for number in range(len(tables)))
-            rows = [in_columns(latest(one, keep_doubles=keep_doubles), columns).combine_chunks() for one in read]
+            rows = [conform(latest(one, keep_doubles=keep_doubles), columns).combine_chunks() for one in read]
             yield StatePart(at, len(parts), rows)

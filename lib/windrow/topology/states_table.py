@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import to_plain_types
 from windrow.delta.locations import is_catalog_name, reference
 from windrow.delta.log import ledger_schema_of
-from windrow.delta.table import filtered, history, open_table, reading, table_files
+from windrow.delta.table import filtered, history, open_table, table_files, translate_read_errors
 from windrow.errors import NotFoundError
 from windrow.model.commits import note_of
 from windrow.model.id_filter import IdFilter
@@ -70,18 +70,18 @@ class DeltaRsStates(StatesTable):
         spans = [[]] if under is None else _conditions(under)
         there = pa.schema(self.table.schema().to_arrow()).names
         names = None if columns is None else [name for name in columns if name in there]
-        with reading(self.table.table_uri, "ledger"):
-            return plain(filtered(self.table, [[own, *span] for span in spans], names))
+        with translate_read_errors(self.table.table_uri, "ledger"):
+            return to_plain_types(filtered(self.table, [[own, *span] for span in spans], names))
 
     def pieces(self, state: str, columns: Collection[str]) -> Iterator[pa.Table]:
         """Yield them file by file, so many rows at a time as memory has room for."""
         dataset = self.table.to_pyarrow_dataset(filesystem=table_files(self.table.table_uri, self.table))
         names = [name for name in columns if name in dataset.schema.names]
-        yield plain(dataset.schema.empty_table().select(names))
-        with reading(self.table.table_uri, "ledger"):
+        yield to_plain_types(dataset.schema.empty_table().select(names))
+        with translate_read_errors(self.table.table_uri, "ledger"):
             for file in dataset.get_fragments(ds.field("state") == state):
                 rows = file.scanner(dataset.schema, columns=names, batch_size=ROWS_AT_ONCE, batch_readahead=1)
-                yield from (plain(pa.Table.from_batches([batch])) for batch in rows.to_batches())
+                yield from (to_plain_types(pa.Table.from_batches([batch])) for batch in rows.to_batches())
 
 
 def _conditions(under: IdFilter) -> list[list[tuple[str, str, Any]]]:
@@ -123,7 +123,7 @@ class SparkStates(StatesTable):
         frame = frame.where(F.col("state").isin(list(states)))
         if under is not None:
             frame = matching(frame, under)
-        return plain(frame.select(names).toArrow())
+        return to_plain_types(frame.select(names).toArrow())
 
     def version_after(self, microbatch: int) -> int:
         """Return the version that a microbatch committed, the last one if the table was restored since.
@@ -168,7 +168,7 @@ def states_table(location: str, at: int | None = None, session: SparkSession | N
     table = open_table(location, "ledger")
     if at is None:
         return DeltaRsStates(table)
-    with reading(location, "ledger"):
+    with translate_read_errors(location, "ledger"):
         version = _required(_noted(history(table), at), at)
         return DeltaRsStates(DeltaTable(location, version=version))
 

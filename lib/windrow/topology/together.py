@@ -11,7 +11,7 @@ from typing import Any
 
 from windrow.errors import SettingsError, TopologyError, first_line
 from windrow.operate.log import log
-from windrow.runtime.driver import Summary
+from windrow.runtime.driver import RunSummary
 from windrow.runtime.loop import Runner
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
@@ -28,7 +28,7 @@ class TopologyRun:
 
     topology: Topology
     clock: WallClock = field(default_factory=WallClock)
-    summary: Summary | None = None
+    summary: RunSummary | None = None
     error: Exception | None = None
 
     def end(self, error: Exception) -> None:
@@ -38,7 +38,7 @@ class TopologyRun:
 
 
 def run_together(
-    runs: Sequence[TopologyRun], settings: Settings, work: Callable[[Runner], Summary], spark: Any = None
+    runs: Sequence[TopologyRun], settings: Settings, work: Callable[[Runner], RunSummary], spark: Any = None
 ) -> None:
     """Do work with the runner of each topology at the same time, until all have ended; each ends by itself.
 
@@ -67,7 +67,7 @@ def run_together(
                     thread.join(LOOK)
 
 
-def _run(run: TopologyRun, runner: Runner, work: Callable[[Runner], Summary]) -> None:
+def _run(run: TopologyRun, runner: Runner, work: Callable[[Runner], RunSummary]) -> None:
     try:
         run.summary = work(runner)
     except Exception as error:  # noqa: BLE001 - the others go on

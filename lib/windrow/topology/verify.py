@@ -38,7 +38,7 @@ from windrow.topology.topology import Topology
 from windrow.topology.work import application
 from windrow.verify.files import check_table
 from windrow.verify.log import read_log
-from windrow.verify.report import Conclusion, Difference, Found, differing, merged, parted, unequal
+from windrow.verify.report import Difference, Found, ReportStatus, differing, merged, parted, unequal
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class StateBooks:
 
 
 @dataclass(frozen=True, slots=True)
-class TopologyReport(Conclusion):
+class TopologyReport(ReportStatus):
     """The result: the books, what is wrong, and what could not be checked."""
 
     topology: str

@@ -18,14 +18,14 @@ import pyarrow.compute as pc
 from windrow.columnar.arrow import to_numpy
 from windrow.errors import TopologyError
 from windrow.ledger import Ledger
-from windrow.ledger.result import Counts, MicrobatchResult
+from windrow.ledger.result import MicrobatchCounts, MicrobatchResult
 from windrow.model import messages, tables
 from windrow.model.clock import UNKNOWN
 from windrow.model.floors import Floors, FloorsByVersion, Ints
 from windrow.model.messages import LATEST
 from windrow.rows.arrow import ArrowRows
 from windrow.rows.rows import Rows
-from windrow.runtime.algorithm import DepotPlan, Plan
+from windrow.runtime.algorithm import DepotPlan, MicrobatchPlan
 from windrow.source import Source
 from windrow.topology.arrow_state import ArrowState
 from windrow.topology.due import Due
@@ -44,7 +44,7 @@ BUGS = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupErro
 
 
 @dataclass(slots=True)
-class Work:
+class FunctionCalls:
     """One attempt at a microbatch: the rows and states that its functions ask for, and what they change.
 
     In step it calls them several times. `span` is what they see then, the times of messages (microseconds), and `now`
@@ -53,7 +53,7 @@ class Work:
 
     topology: Topology
     sources: Mapping[str, Source]
-    plan: Plan
+    plan: MicrobatchPlan
     due: Due = field(init=False)
     states: dict[str, ArrowState | FrameState] = field(default_factory=dict)
     appended: list[tuple[str, Any]] = field(default_factory=list)
@@ -177,7 +177,7 @@ class Work:
             pa.concat_tables([here, *(one.table() for one in extra)]),
             "executors" if spread else "driver",
         )
-        counts = Counts.with_states(rows, changed.values())
+        counts = MicrobatchCounts.with_states(rows, changed.values())
         return MicrobatchResult(rows, counts, processed_on=processed_on, history=history, states=changed)
 
     def _extra(self) -> list[Rows]:

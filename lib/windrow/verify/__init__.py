@@ -29,14 +29,14 @@ from windrow.errors import ExpressionError, NotFoundError
 from windrow.reading.tables import Ledger, open_depot, open_ledger, skipped_versions
 from windrow.verify.base import NOTHING, Base, Reliance, Unfounded, find_base, identify
 from windrow.verify.decisions import MOST
-from windrow.verify.depot import Depot, read_depot
+from windrow.verify.depot import DepotMessages, read_depot
 from windrow.verify.files import check_states, check_table
 from windrow.verify.finals import check_finals
 from windrow.verify.log import Log, check_commits, read_log
 from windrow.verify.part_check import Parts
 from windrow.verify.parts import PartedRows
 from windrow.verify.report import Books, Difference, Found, Report, Standing, Verified, at_version, parted
-from windrow.verify.snapshot import Snapshot, first_version, read_progress, read_snapshot
+from windrow.verify.snapshot import LedgerContents, first_version, read_progress, read_snapshot
 from windrow.verify.stored_parts import StoredParts
 from windrow.verify.tables import ledger_tables
 from windrow.verify.version_check import Progress, VersionCheck
@@ -127,9 +127,9 @@ class Checks:
         self._progress(Standing())
         self._logs = base.logs if base else self._read_logs()
         on_disk = self._check_on_disk(base)
-        begin, began = first_version(self._book.location, self._reached[-1])
-        begin = base.since.depot_version + 1 if base else begin
-        read = self._read_depot(begin)
+        start, began = first_version(self._book.location, self._reached[-1])
+        start = base.since.depot_version + 1 if base else start
+        read = self._read_depot(start)
         read = base.add_to(read) if base else read
         result = [*([] if base else began), *read.findings(), *on_disk]
         books = list[Books]()
@@ -158,7 +158,12 @@ class Checks:
         return own, read_log(self._depot, self._location, "depot")
 
     def _parts(
-        self, connection: DuckDBPyConnection, snapshot: Snapshot, depot: Depot, rows: PartedRows, base: Base | None
+        self,
+        connection: DuckDBPyConnection,
+        snapshot: LedgerContents,
+        depot: DepotMessages,
+        rows: PartedRows,
+        base: Base | None,
     ) -> Parts:
         """Return the parts of a ledger version: of rows that are stored here, or of those on Spark's executors."""
         if self._frame is None:
@@ -177,7 +182,7 @@ class Checks:
         verified = identify(self._ledger(self._wanted[-1]), self._logs[0], self._depot, self._logs[1])
         return verified if verified.ledger_fingerprint and verified.depot_fingerprint else None
 
-    def _check_log(self, snapshot: Snapshot, before: int | None, base: Base | None) -> list[Found]:
+    def _check_log(self, snapshot: LedgerContents, before: int | None, base: Base | None) -> list[Found]:
         """Check a version against the logs, and its final rows against those of the version `before`."""
         if self._logs is None:
             return []
@@ -201,7 +206,7 @@ class Checks:
             findings += at_version(table.version(), check_states(table))
         return [*findings, *check_table(self._logs[1], *other, since=since[1])]
 
-    def _read_depot(self, first: int) -> Depot:
+    def _read_depot(self, first: int) -> DepotMessages:
         """Read the depot; if only Spark can map its columns, it is not checked and the report says so."""
         log, rows, ledger, columns = self._depot, self._messages, self._ledger(self._wanted[-1]), dict(self._columns)
         last = max(one.depot_version for one in self._reached)
@@ -225,4 +230,4 @@ class Checks:
             if not isinstance(log, DeltaTable):
                 raise
             why = f"cannot be mapped without Spark (--engine spark): {error.message}"
-            return Depot.unread(rows, first, last, why)
+            return DepotMessages.unread(rows, first, last, why)

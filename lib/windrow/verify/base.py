@@ -19,13 +19,13 @@ from deltalake import DeltaTable
 from windrow.errors import NotFoundError, TableUnreadableError
 from windrow.reading.tables import DepotTable, Ledger, open_ledger
 from windrow.verify.columns import numbers
-from windrow.verify.depot import Depot
+from windrow.verify.depot import DepotMessages
 from windrow.verify.finals import check_finals, last_revision
 from windrow.verify.log import Log, read_log
 from windrow.verify.parts import PartedRows
 from windrow.verify.record import Record
 from windrow.verify.report import Since, Verified
-from windrow.verify.snapshot import Snapshot, read_snapshot
+from windrow.verify.snapshot import LedgerContents, read_snapshot
 
 IDENTITY = "depot_version, microbatch, token"
 FILE = ("size_bytes", "path")
@@ -60,13 +60,13 @@ class Base:
     `since` says what is relied on; `logs` are those of ledger and depot from then on.
     """
 
-    snapshot: Snapshot
+    snapshot: LedgerContents
     rows: PartedRows
     revision: int
     logs: tuple[Log, Log]
     since: Since
 
-    def join(self, after: Snapshot) -> Snapshot:
+    def join(self, after: LedgerContents) -> LedgerContents:
         """Return a later snapshot as if one microbatch had read what was open, and those before it nothing.
 
         It is the last that read data. So the books are those of what is open and of what is new.
@@ -92,7 +92,7 @@ class Base:
             history = history.set_column(history.column_names.index(name), name, column)
         return replace(after, history=history)
 
-    def add_to(self, depot: Depot) -> Depot:
+    def add_to(self, depot: DepotMessages) -> DepotMessages:
         """Return the messages since then, with those that were open counted for the version that `join` says.
 
         Raises Unfounded for versions that can no longer be read.
@@ -200,7 +200,7 @@ def _require_rules(ledger: Ledger, microbatch: int) -> None:
         raise Unfounded(f"the rules changed in microbatch {pc.max(rows['first']).as_py()}")
 
 
-def _since(verified: Verified, record: Record | None, snapshot: Snapshot) -> Since:
+def _since(verified: Verified, record: Record | None, snapshot: LedgerContents) -> Since:
     sums = [int(pc.sum(snapshot.sources[name]).as_py() or 0) for name in ("open_batches", "open_messages")]
     reached = verified.ledger_version, verified.microbatch, verified.depot_version
     return Since(*reached, record.verified_at if record else None, *sums)

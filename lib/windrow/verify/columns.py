@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import byte_count, plain, to_numpy
+from windrow.columnar.arrow import byte_count, to_numpy, to_plain_types
 from windrow.model.messages import COLUMNS
 from windrow.model.payload import comparable
 
@@ -37,7 +37,7 @@ def as_messages(table: pa.Table) -> pa.Table:
 
     Payloads become the bytes of their canonical form, by which equal ones are equal.
     """
-    simple = plain(table)
+    simple = to_plain_types(table)
     payload = simple["payload"]
     chunks = [comparable(chunk).cast(pa.binary()) for chunk in payload.chunks]
     simple = simple.set_column(simple.column_names.index("payload"), "payload", pa.chunked_array(chunks, pa.binary()))
@@ -51,13 +51,13 @@ def exploded(table: pa.Table, name: str) -> pa.Table:
     """Return one row for each struct in a column of lists; `row` is the row of the table that holds its list."""
     type_ = table.schema.field(name).type.value_type
     if not table.num_rows:
-        return plain(pa.schema([("row", pa.int64()), *type_]).empty_table())
+        return to_plain_types(pa.schema([("row", pa.int64()), *type_]).empty_table())
     elements = pc.list_flatten(table[name])
     columns = {"row": pc.list_parent_indices(table[name]).cast(pa.int64())}
-    return plain(pa.table(columns | {field.name: pc.struct_field(elements, field.name) for field in type_}))
+    return to_plain_types(pa.table(columns | {field.name: pc.struct_field(elements, field.name) for field in type_}))
 
 
-def surplus(one: pa.Table, other: pa.Table) -> tuple[pa.Table, pa.Table]:
+def multiset_difference(one: pa.Table, other: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Return the rows that each of two tables holds more often than the other; NULL equals NULL."""
     names = one.column_names
     sides = [

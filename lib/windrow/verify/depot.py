@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import counted
 from windrow.errors import MessagesError, first_line
-from windrow.expressions import Mapping, recorded_text
+from windrow.expressions import ColumnMapping, recorded_text
 from windrow.model.commits import CHANGE, VERSION
 from windrow.model.messages import COLUMNS, DEFAULTS, INVALID_VALUE, conform
 from windrow.reading.feed import UNREADABLE, apply
@@ -29,7 +29,7 @@ NO_MESSAGES = as_messages(pa.schema([*MESSAGE.items(), *BESIDE]).empty_table())
 
 
 @dataclass(frozen=True, slots=True)
-class Depot:
+class DepotMessages:
     """The messages of the depot versions from `first` to `last`; those before `readable` are missing.
 
     `why` says why. `per_version` counts them: `version, messages`. `formatted` has what else a raw depot gives, and
@@ -45,7 +45,7 @@ class Depot:
     several: pa.Table | None = None
 
     @classmethod
-    def unread(cls, rows: PartedRows, first: int, last: int, why: str) -> Depot:
+    def unread(cls, rows: PartedRows, first: int, last: int, why: str) -> DepotMessages:
         """Return a depot of which nothing could be read."""
         return cls(add_messages((), rows), first, last + 1, last, why=why)
 
@@ -102,7 +102,7 @@ def read_depot(
     recorded: dict[int, str | None],
     payload: pa.DataType,
     without: Collection[int] = (),
-) -> Depot:
+) -> DepotMessages:
     """Read the versions from `first` to `last`, or as many of the latest as can still be read, into `rows`.
 
     `recorded` has the mapping that the history recorded for each version that was read (JSON); `columns` is the
@@ -111,7 +111,7 @@ def read_depot(
     """
     last = min(last, table.version())
     names = [field.name for field in table.schema().fields]
-    ways = {text: way_of(names, text) for text in set(recorded.values()) or {recorded_text(columns)}}
+    ways = {text: find_mapping(names, text) for text in set(recorded.values()) or {recorded_text(columns)}}
     present = None if any(ways.values()) else [name for name in (*MESSAGE, INVALID_VALUE) if name in names]
 
     def messages(readable: int) -> Iterator[pa.Table]:
@@ -122,14 +122,14 @@ def read_depot(
             for version in added[VERSION].unique().to_pylist():
                 alike[recorded.get(version, recorded_text(columns))].append(version)
             for text, versions in alike.items():
-                yield _part(added, versions, ways[text] if text in ways else way_of(names, text), payload)
+                yield _part(added, versions, ways[text] if text in ways else find_mapping(names, text), payload)
 
     try:
         readable, per_version = first, add_messages(messages(first), rows)
     except UNREADABLE:
         readable = readable_from(lambda middle: deque(added_by(table, middle, last, [], without), 0), first, last)
         per_version = add_messages(messages(readable), rows)
-    return Depot(per_version, first, readable, last)
+    return DepotMessages(per_version, first, readable, last)
 
 
 def readable_from(read: Callable[[int], object], first: int, last: int) -> int:
@@ -146,7 +146,7 @@ def readable_from(read: Callable[[int], object], first: int, last: int) -> int:
     return high
 
 
-def way_of(names: list[str], text: str | None) -> Mapping | None:
+def find_mapping(names: list[str], text: str | None) -> ColumnMapping | None:
     """Return the mapping, as the history recorded it, that turns rows with these columns into messages."""
     columns = json.loads(text or "{}")
     missing = [name for name in COLUMNS if name not in DEFAULTS and name not in [values.lower() for values in names]]
@@ -154,10 +154,10 @@ def way_of(names: list[str], text: str | None) -> Mapping | None:
         raise MessagesError(
             f"the depot has no column {missing[0]!r}", "Map its columns under [depot.columns] in windrow.toml."
         )
-    return Mapping.of_depot(columns, names)
+    return ColumnMapping.of_depot(columns, names)
 
 
-def _part(added: pa.Table, versions: list[int], way: Mapping | None, payload: pa.DataType) -> pa.Table:
+def _part(added: pa.Table, versions: list[int], way: ColumnMapping | None, payload: pa.DataType) -> pa.Table:
     """Return the rows of some versions as messages with `version`."""
     rows = added.filter(pc.is_in(added[VERSION], pa.array(versions, added[VERSION].type)))
     try:

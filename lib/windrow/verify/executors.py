@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import to_plain_types
 from windrow.delta.database import database, joins_as_written
 from windrow.delta.table import unreadable
 from windrow.errors import TableUnwritableError, first_line
@@ -30,13 +30,13 @@ from windrow.rows.frame import Batches, schema_of
 from windrow.rows.session_settings import configured, small_batches
 from windrow.verify.columns import as_messages
 from windrow.verify.decisions import Derivation
-from windrow.verify.depot import COUNTS, NO_MESSAGES, Depot, added_messages, message_rows, readable_from
+from windrow.verify.depot import COUNTS, NO_MESSAGES, DepotMessages, added_messages, message_rows, readable_from
 from windrow.verify.part_check import PartContext, PartResult, check_loaded, load, relations_of_parts
 from windrow.verify.parts import BLOCK_SHARE, Block, BlockWriter, PartedRows, divide
 from windrow.verify.quality.parted import check_on_spark
 from windrow.verify.quality.spark import SparkRows
 from windrow.verify.report import Difference
-from windrow.verify.snapshot import BATCH, REJECTED, Snapshot, batch_rows, rejected_rows
+from windrow.verify.snapshot import BATCH, REJECTED, LedgerContents, batch_rows, rejected_rows
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -70,8 +70,8 @@ class ExecutorParts:
     """The parts of a ledger version and its depot, which tasks check within so much memory each."""
 
     connection: DuckDBPyConnection
-    snapshot: Snapshot
-    depot: Depot
+    snapshot: LedgerContents
+    depot: DepotMessages
     ledger: Ledger
     messages: DataFrame
     max_memory_bytes: int
@@ -90,7 +90,7 @@ class ExecutorParts:
         from duckdb import OutOfRangeException
 
         try:
-            return plain(self._rows.ask(f"{ALL} {query}"))
+            return to_plain_types(self._rows.ask(f"{ALL} {query}"))
         except PySparkException as error:
             if "OVERFLOW" in str(error.getCondition()):  # as DuckDB says it of the same query
                 raise OutOfRangeException(first_line(error)) from error
@@ -125,7 +125,7 @@ class ExecutorParts:
         schemas: dict[str, pa.Schema] = {}
         frames = list[DataFrame]()
         for rows, function in sources:
-            nothing = function(plain(schema_of(rows).empty_table()))
+            nothing = function(to_plain_types(schema_of(rows).empty_table()))
             schemas |= {name: table.schema for name, table in nothing.items()}
             writing = partial(_blocks, function, self.max_memory_bytes // BLOCK_SHARE // BUCKET_BLOCKS)
             frames.append(rows.mapInArrow(writing, from_arrow_schema(BLOCKS)))
@@ -165,7 +165,7 @@ def depot_frame(depot: SparkDepot, first: int, last: int, without: Collection[in
     return frame.where(~F.col(VERSION).isin(list(without))) if without else frame
 
 
-def count_depot(depot: SparkDepot, first: int, last: int, without: Collection[int]) -> Depot:
+def count_depot(depot: SparkDepot, first: int, last: int, without: Collection[int]) -> DepotMessages:
     """Count the messages of the versions from `first` to `last`, or of as many of the latest as can still be read."""
     last = min(last, depot.version())
 
@@ -174,13 +174,13 @@ def count_depot(depot: SparkDepot, first: int, last: int, without: Collection[in
             counted = depot_frame(depot, since, last, without).groupBy(VERSION).count().toArrow()
         except PySparkException as error:
             raise OSError(first_line(error)) from error
-        return pa.table(plain(counted).columns, COUNTS)
+        return pa.table(to_plain_types(counted).columns, COUNTS)
 
     try:
-        return Depot(count(first), first, first, last)
+        return DepotMessages(count(first), first, first, last)
     except OSError:
         readable = readable_from(count, first, last)
-        return Depot(count(readable), first, readable, last)
+        return DepotMessages(count(readable), first, readable, last)
 
 
 def _messages(payload: pa.DataType, rows: pa.Table) -> Tables:
@@ -210,7 +210,7 @@ def _blocks(function: Rows, block_bytes: int, batches: Iterator[pa.RecordBatch])
     """Run in a task: turn rows into blocks by stream."""
     writer = BlockWriter(block_bytes, ("source", "key"))
     for batch in batches:
-        for name, rows in function(plain(pa.Table.from_batches([batch]))).items():
+        for name, rows in function(to_plain_types(pa.Table.from_batches([batch]))).items():
             yield from _rows_of(writer.add(name, rows))
     yield from _rows_of(writer.close())
 
@@ -224,7 +224,7 @@ def _answer(
     query: str, relations: Tables, function: Rows, max_memory_bytes: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Run in a task: answer a question about the messages of the depot."""
-    rows = (part for batch in batches for part in function(plain(pa.table(batch)))["depot"].to_batches())
+    rows = (part for batch in batches for part in function(to_plain_types(pa.table(batch)))["depot"].to_batches())
     with database(max_memory_bytes) as connection:
         for name, relation in relations.items():
             connection.register(name, relation)

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyarrow.fs import FileSelector, FileSystem
 
-from windrow.columnar.arrow import counted, plain
+from windrow.columnar.arrow import counted, to_plain_types
 from windrow.delta.row_changes import parquet_file, row_groups
-from windrow.delta.table import FAULTS, reading, table_files
+from windrow.delta.table import READ_ERRORS, table_files, translate_read_errors
 from windrow.errors import first_line
 from windrow.model import tables
 from windrow.verify.log import Log
@@ -35,13 +35,13 @@ def check_table(
     location: str,
     role: str,
     wanted: Sequence[DeltaTable] = (),
-    begin: str = "",
+    start: str = "",
     microbatch: int | None = None,
     since: int = -1,
 ) -> list[Found]:
     """Check the end of a table's log, and its live files at the `wanted` versions (default: the latest).
 
-    `begin` and `microbatch` say which files may be those of lost commits (`unnamed`). Files that are there `since` a
+    `start` and `microbatch` say which files may be those of lost commits (`unnamed`). Files that are there `since` a
     version are not read: they must have their size.
     """
     result, read = at_version(table.version(), check_end(table, location, role)), set[str]()
@@ -49,7 +49,7 @@ def check_table(
         if since >= 0:
             result += at_version(handle.version(), _check_sizes(handle, location, role, log, since, read))
         result += at_version(handle.version(), check_files(handle, location, role, log, read))
-    lost = unnamed(table, location, log, begin, microbatch)
+    lost = orphan_files(table, location, log, start, microbatch)
     result += [
         f"whether the last commits of the {role} are there: no entry of its log names {first}, nor {len(lost) - 1} "
         "other files; either they were not committed, or the entry is gone"
@@ -60,7 +60,7 @@ def check_table(
 
 def check_states(table: DeltaTable) -> Iterator[Difference]:
     """Check that the ledger of a batcher has only rows of its own states."""
-    files = plain(pa.table(table.get_add_actions(flatten=True))).select(["partition.state", "path"])
+    files = to_plain_types(pa.table(table.get_add_actions(flatten=True))).select(["partition.state", "path"])
     foreign = files.filter(pc.invert(pc.is_in(files["partition.state"], pa.array(STATES))))
     rows = foreign.rename_columns(["state", "file"])
     yield from differing("states", f"only rows of {', '.join(STATES)}", rows, "files of other states")
@@ -73,7 +73,7 @@ def check_files(table: DeltaTable, location: str, role: str, log: Log, read: set
     """
     new = _entries(table, location, role, without=read)
     read.update(new)
-    with reading(location, role):
+    with translate_read_errors(location, role):
         why = _why_wrong(table_files(location, table), new, log)
     wrong = [{"table": role, "file": path, "why": why[path]} for path in new if path in why]
     expected = f"each file of the {role} can be read in full and holds what the log says of it"
@@ -91,7 +91,7 @@ def _check_sizes(
         if log.added_in.get(path, -1) <= since
     }
     read.update(entries)
-    with reading(location, role):
+    with translate_read_errors(location, role):
         listed = table_files(location, table).get_file_info(FileSelector("", recursive=True))
     sizes = {info.path: info.size for info in listed}
     wrong = [
@@ -107,8 +107,8 @@ def _entries(
     table: DeltaTable, location: str, role: str, names: Sequence[str] | None = None, without: Collection[str] = ()
 ) -> dict[str, dict[str, Any]]:
     """Return what the log says of each live file, by path; a clone names files of its origin by their address."""
-    with reading(location, role):
-        listed = plain(pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all())
+    with translate_read_errors(location, role):
+        listed = to_plain_types(pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all())
         paths = [unquote(path) for path in listed["path"].to_pylist()]
         wanted = [path not in without and ":" not in path.split("/")[0] for path in paths]
         entries = counted(listed.select(names or listed.column_names).filter(pa.array(wanted, pa.bool_()))).to_pylist()
@@ -126,14 +126,14 @@ def check_end(table: DeltaTable, location: str, role: str) -> Iterator[Differenc
     yield from differing("log", expected, pa.Table.from_pylist(rows), "files of later versions")
 
 
-def unnamed(table: DeltaTable, location: str, log: Log, begin: str, microbatch: int | None = None) -> list[str]:
-    """Return the data files whose names begin with `begin` and that no entry names: the log may have lost the entry.
+def orphan_files(table: DeltaTable, location: str, log: Log, start: str, microbatch: int | None = None) -> list[str]:
+    """Return the data files whose names begin with `start` and that no entry names: the log may have lost the entry.
 
     With `microbatch` these are the files of later microbatches, else the files with rows that are newer than the last
     entry: Spark leaves empty ones behind.
     """
     store = table_files(location, table)
-    files = {info.path: info for info in store.get_file_info(FileSelector(begin, recursive=True, allow_not_found=True))}
+    files = {info.path: info for info in store.get_file_info(FileSelector(start, recursive=True, allow_not_found=True))}
     live = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()["path"].to_pylist()
     named = log.rows.keys() | {unquote(path) for path in live}
     last = store.get_file_info(f"_delta_log/{table.version():020}.json").mtime_ns or 0
@@ -148,7 +148,7 @@ def _is_empty(store: FileSystem, path: str) -> bool:
     try:
         with store.open_input_file(path) as opened:
             return bool(pq.read_metadata(opened).num_rows == 0)
-    except FAULTS:
+    except READ_ERRORS:
         return False
 
 
@@ -157,7 +157,7 @@ def _reaches(store: FileSystem, path: str, microbatch: int) -> bool:
     try:
         with store.open_input_file(path) as opened:
             return bool((pc.max(pq.read_table(opened, columns=["microbatch"])["microbatch"]).as_py() or 0) > microbatch)
-    except (*FAULTS, KeyError):
+    except (*READ_ERRORS, KeyError):
         return False
 
 
@@ -185,7 +185,7 @@ def _why_wrong(store: FileSystem, entries: Mapping[str, Mapping[str, Any]], log:
                         unchecked, size = [], 0
         except FileNotFoundError:
             continue  # reading the rows reports it
-        except FAULTS as error:
+        except READ_ERRORS as error:
             raise OSError(f"{path}: {first_line(error)}") from error
     why |= _outside(unchecked, entries)
     for path, count in counts.items():

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
-from windrow.columnar.arrow import counted, plain
+from windrow.columnar.arrow import counted, to_plain_types
 from windrow.delta.database import database
-from windrow.delta.table import reading, table_files
+from windrow.delta.table import table_files, translate_read_errors
 from windrow.model.tables import FINAL
 from windrow.reading.tables import Ledger
 from windrow.verify.report import Difference, differing
@@ -44,7 +44,7 @@ def check_finals(before: Ledger, after: Ledger) -> Iterator[Difference]:
         return
     not_newer = ~(ds.field("revision") > revision) | ds.field("revision").is_null()
     names = [field.name for field in before.table.schema().fields if field.name != "folded"]
-    with reading(before.location, "ledger"), database() as connection:
+    with translate_read_errors(before.location, "ledger"), database() as connection:
         connection.register("older", _rows(before, gone, names, None))
         connection.register("newer", _rows(after, others, names, not_newer))
         changed = connection.sql(CHANGED).to_arrow_table()
@@ -56,7 +56,7 @@ def check_finals(before: Ledger, after: Ledger) -> Iterator[Difference]:
 
 def final_files(table: DeltaTable) -> dict[str, int | None]:
     """Return the least revision in each live file of final rows, by path; None if the log does not say it."""
-    listed = plain(pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all())
+    listed = to_plain_types(pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all())
     names = [name for name in ("path", "partition.state", "min.revision") if name in listed.column_names]
     entries = counted(listed.select(names)).to_pylist()
     return {unquote(one["path"]): one.get("min.revision") for one in entries if one["partition.state"] in FINAL}

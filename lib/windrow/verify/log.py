@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from windrow.delta.table import history, reading
+from windrow.delta.table import history, translate_read_errors
 from windrow.errors import NotFoundError, TableUnreadableError
 from windrow.model import tables
 from windrow.model.commits import WITHOUT_ROWS, fingerprint, note_of, rows_in
 from windrow.reading.tables import open_ledger
-from windrow.verify.columns import surplus
+from windrow.verify.columns import multiset_difference
 from windrow.verify.report import Difference, Found, differing
-from windrow.verify.snapshot import Snapshot
+from windrow.verify.snapshot import LedgerContents
 
 NOTED = {
     "microbatch": "microbatch", "token": "token", "kind": "kind", "depot_version": "depot_version",
@@ -63,7 +63,7 @@ def read_log(table: DeltaTable, location: str, role: str, since: int = 0) -> Log
     Raises TableUnreadableError.
     """
     log = Log({}, {}, [], {}, {}, {})
-    with reading(location, role):
+    with translate_read_errors(location, role):
         for commit in history(table, since, files=True):
             version, operation = int(commit["version"]), commit.get("operation")
             added = {unquote(add["path"]): rows_in(add) for add in commit.pop("added")}
@@ -81,7 +81,7 @@ def read_log(table: DeltaTable, location: str, role: str, since: int = 0) -> Log
     return log
 
 
-def check_commits(location: str, snapshot: Snapshot, log: Log, depot: Log, since: int = 0) -> Iterator[Found]:
+def check_commits(location: str, snapshot: LedgerContents, log: Log, depot: Log, since: int = 0) -> Iterator[Found]:
     """Compare the history with the notes of its commits, and the progress with the history and the depot's log.
 
     Commits without a note are compared with the version before from version `since` on.
@@ -97,17 +97,17 @@ def check_commits(location: str, snapshot: Snapshot, log: Log, depot: Log, since
             yield f"ledger version {version}, which no microbatch committed: the one before cannot be read"
 
 
-def _noted(snapshot: Snapshot, log: Log) -> Iterator[Difference]:
+def _noted(snapshot: LedgerContents, log: Log) -> Iterator[Difference]:
     """Check that each row of the history agrees with the note of its commit, if the log still has it."""
     rows = snapshot.history.select(list(NOTED))
     notes = [note for version, note in log.notes.items() if version <= snapshot.version and "token" in note]
     noted = pa.Table.from_pylist([{name: note.get(key) for name, key in NOTED.items()} for note in notes], rows.schema)
     known = rows.filter(pc.is_in(rows["microbatch"], noted["microbatch"].combine_chunks()))
     expected = "the history as the log noted it beside each commit"
-    yield from differing("notes", expected, surplus(known, noted)[0], "microbatches")
+    yield from differing("notes", expected, multiset_difference(known, noted)[0], "microbatches")
 
 
-def _progress(snapshot: Snapshot, depot: Log) -> Iterator[Difference]:
+def _progress(snapshot: LedgerContents, depot: Log) -> Iterator[Difference]:
     """Check that token, pause and the fingerprint of the depot's commit are those of the microbatches that set them."""
     rows, progress, right = snapshot.history.select(["kind", "depot_version", "token"]), snapshot.progress, {}
     if rows.num_rows:
@@ -139,7 +139,9 @@ def _changed_by(location: str, version: int) -> Iterator[Difference]:
         return
     expected = f"history and progress as in version {version - 1}, before a commit that is no microbatch"
     for earlier, later in zip(before, after, strict=True):
-        yield from differing("by hand", expected, surplus(earlier, later)[0], f"rows that version {version} changed")
+        yield from differing(
+            "by hand", expected, multiset_difference(earlier, later)[0], f"rows that version {version} changed"
+        )
 
 
 def _controls(location: str, version: int) -> tuple[pa.Table, pa.Table]:

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from windrow.reading.values import records
 from windrow.verify.columns import MESSAGE, kept, numbers
-from windrow.verify.depot import Depot
+from windrow.verify.depot import DepotMessages
 from windrow.verify.report import EXAMPLES, Difference, differing, unequal
-from windrow.verify.snapshot import Snapshot
+from windrow.verify.snapshot import LedgerContents
 from windrow.verify.tables import asked, differing_rows
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ SELECT {COLUMNS}, version FROM (
 
 
 @dataclass(frozen=True, slots=True)
-class Matched:
+class MessageMatch:
     """How many messages the depot has, and how many of them the ledger does not have, or has beyond the depot.
 
     A message that is twice in the depot and three times in the ledger is ok twice, and duplicated once.
@@ -84,9 +84,9 @@ class Matched:
     duplicated: int = 0
     unexpected: int = 0
 
-    def __add__(self, other: Matched) -> Matched:
+    def __add__(self, other: MessageMatch) -> MessageMatch:
         """Return the sums."""
-        return Matched(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
+        return MessageMatch(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
 
     @property
     def ok(self) -> int:
@@ -99,12 +99,14 @@ class Matched:
         return self.duplicated + self.unexpected
 
 
-def match(connection: DuckDBPyConnection, snapshot: Snapshot, depot: Depot) -> tuple[Matched, list[Difference]]:
+def match(
+    connection: DuckDBPyConnection, snapshot: LedgerContents, depot: DepotMessages
+) -> tuple[MessageMatch, list[Difference]]:
     """Count each distinct message of the loaded part on both sides; say which are lost, duplicated or unexpected."""
     last = {"last": snapshot.progress.depot_version}
     for statement in (UNEVEN, UNMATCHED, LOCATED):
         connection.execute(statement, last)
-    matched = Matched(*connection.execute(COUNTS, last).fetchall()[0])
+    matched = MessageMatch(*connection.execute(COUNTS, last).fetchall()[0])
     findings = [*_located(connection, "lost", "in a batch or rejected", "more > 0", matched.lost)]
     if depot.readable == depot.first:
         # Else it cannot be told from the messages of versions that can no longer be read.
@@ -118,7 +120,9 @@ def match(connection: DuckDBPyConnection, snapshot: Snapshot, depot: Depot) -> t
     return matched, findings
 
 
-def check_counts(snapshot: Snapshot, depot: Depot, matched: Matched, rows: int) -> Iterator[Difference]:
+def check_counts(
+    snapshot: LedgerContents, depot: DepotMessages, matched: MessageMatch, rows: int
+) -> Iterator[Difference]:
     """Say whether the books balance: `rows` is the number of messages in batches and of all rejections.
 
     Where depot versions can no longer be read, the ledger must hold as many additional messages as the history
@@ -132,7 +136,7 @@ def check_counts(snapshot: Snapshot, depot: Depot, matched: Matched, rows: int) 
         yield from unequal("unreadable versions", _unreadable(snapshot, depot), matched.extra, what)
 
 
-def _unreadable(snapshot: Snapshot, depot: Depot) -> int:
+def _unreadable(snapshot: LedgerContents, depot: DepotMessages) -> int:
     """Return how many messages the history recorded for depot versions that can no longer be read."""
     listed = snapshot.versions_read
     version = numbers(listed["version"])
@@ -142,7 +146,7 @@ def _unreadable(snapshot: Snapshot, depot: Depot) -> int:
     return int(pc.sum(rows["messages"]).as_py() or 0) - refused
 
 
-def check_versions(snapshot: Snapshot, depot: Depot) -> Iterator[Difference]:
+def check_versions(snapshot: LedgerContents, depot: DepotMessages) -> Iterator[Difference]:
     """Check that the history lists every depot version with messages, and how many it has.
 
     Of a raw depot it lists the versions with chunks; a refused record or chunk counts as a message.

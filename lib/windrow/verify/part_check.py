@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from windrow.verify.decisions import OF_PARTS, Decided, Derivation, decide_part
-from windrow.verify.depot import Depot
-from windrow.verify.messages import Matched, match
+from windrow.verify.decisions import OF_PARTS, DecisionCheck, Derivation, decide_part
+from windrow.verify.depot import DepotMessages
+from windrow.verify.messages import MessageMatch, match
 from windrow.verify.parts import Part, PartedRows
 from windrow.verify.quality.parted import check_part, create_views
 from windrow.verify.report import Difference, Found
-from windrow.verify.snapshot import Snapshot
+from windrow.verify.snapshot import LedgerContents
 from windrow.verify.tables import OF_LEDGER, ledger_tables, load_nothing, load_part
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ STREAMS = "SELECT count(*) FROM (SELECT DISTINCT source, key FROM batches)"
 class PartResult:
     """What the check of a part found: about its messages and invariants, and about its decisions."""
 
-    matched: Matched
+    matched: MessageMatch
     findings: Sequence[Found]
-    decided: Decided
+    decided: DecisionCheck
     streams: int
 
 
@@ -41,8 +41,8 @@ class PartContext:
     `snapshot` and `depot` have no rows. `relations` are those that `OF_PARTS` names.
     """
 
-    snapshot: Snapshot
-    depot: Depot
+    snapshot: LedgerContents
+    depot: DepotMessages
     derivation: Derivation | None
     relations: Mapping[str, pa.Table]
 
@@ -84,8 +84,8 @@ def relations_of_parts(connection: DuckDBPyConnection) -> dict[str, pa.Table]:
 
 def check_loaded(
     connection: DuckDBPyConnection,
-    snapshot: Snapshot,
-    depot: Depot,
+    snapshot: LedgerContents,
+    depot: DepotMessages,
     derivation: Derivation | None,
     progress: Callable[[int], None],
 ) -> PartResult:

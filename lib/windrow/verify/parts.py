@@ -18,7 +18,7 @@ from typing import NamedTuple, Self
 import numpy as np
 import pyarrow as pa
 
-from windrow.columnar.arrow import to_numpy, whole
+from windrow.columnar.arrow import combine_chunks, to_numpy
 from windrow.delta.database import disk_error
 from windrow.verify.columns import Ints
 
@@ -50,8 +50,8 @@ class BlockWriter:
     def add(self, name: str, rows: pa.Table) -> Iterator[Block]:
         """Add rows to a table; yield the blocks that are full."""
         step = max(1, rows.num_rows * self._block_bytes // max(1, rows.nbytes))
-        for begin in range(0, rows.num_rows, step):
-            block = rows.slice(begin, step)
+        for start in range(0, rows.num_rows, step):
+            block = rows.slice(start, step)
             self._waiting[name].append(block)
             self._waiting_bytes[name] += block.nbytes
             if self._waiting_bytes[name] >= self._block_bytes:
@@ -69,8 +69,8 @@ class BlockWriter:
         bucket = np.sum([number * weight for weight, number in enumerate(hashes, 1)], axis=0) % BUCKETS
         numbers, begins = np.unique(np.sort(bucket), return_index=True)
         rows = rows.take(pa.array(np.argsort(bucket, kind="stable")))
-        for number, (begin, end) in zip(numbers.tolist(), pairwise([*begins, rows.num_rows]), strict=True):
-            part = rows.slice(begin, end - begin)
+        for number, (start, end) in zip(numbers.tolist(), pairwise([*begins, rows.num_rows]), strict=True):
+            part = rows.slice(start, end - start)
             sink, options = pa.BufferOutputStream(), pa.ipc.IpcWriteOptions(compression="lz4")
             with pa.ipc.new_stream(sink, part.schema, options=options) as stream:
                 stream.write_table(part)
@@ -155,6 +155,6 @@ def divide(byte_counts: Sequence[Counter[int]], max_memory_bytes: int) -> list[P
 
 
 def _hashes(texts: pa.ChunkedArray) -> Ints:
-    coded = whole(texts).dictionary_encode()
+    coded = combine_chunks(texts).dictionary_encode()
     hashes = np.array([*(zlib.crc32(text.encode()) for text in coded.dictionary.to_pylist()), 0], np.int64)
     return np.asarray(hashes[to_numpy(coded.indices, null=len(coded.dictionary))])

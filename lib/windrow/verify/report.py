@@ -113,7 +113,7 @@ class Since:
     open_messages: int
 
 
-class Conclusion:
+class ReportStatus:
     """What follows from the differences of a report, and from its findings: what could not be checked."""
 
     __slots__ = ()
@@ -136,7 +136,7 @@ class Conclusion:
 
 
 @dataclass(frozen=True, slots=True)
-class Report(Conclusion):
+class Report(ReportStatus):
     """The result of `verify`; `findings` says what could not be checked. A finding is not a difference.
 
     `verified` is what it is about, at the last version. It relies on what is in `since`; with `since_refused`, the

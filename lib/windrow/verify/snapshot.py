@@ -51,7 +51,7 @@ class RawRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class LedgerContents:
     """A ledger version: its `controls`, which are the rows `progress` and should be one, `sources` and history.
 
     `raw` has what else the ledger of a raw depot holds; None for any other.
@@ -87,7 +87,7 @@ class Snapshot:
         return lists.append_column("microbatch", self.history["microbatch"].take(lists["row"]))
 
 
-def read_snapshot(ledger: Ledger, rows: PartedRows | None, after: int = 0) -> Snapshot:
+def read_snapshot(ledger: Ledger, rows: PartedRows | None, after: int = 0) -> LedgerContents:
     """Read a ledger at its version; batches, messages and rejections are added to `rows`; None: Spark reads them.
 
     Of closed batches and rejections only those of revisions after `after`. Raises TableMissingError,
@@ -100,12 +100,12 @@ def read_snapshot(ledger: Ledger, rows: PartedRows | None, after: int = 0) -> Sn
         sources = ledger.rows("progress", SOURCES, "id <> 'progress'")
         history = ledger.rows("microbatch", HISTORY, rest="ORDER BY microbatch")
         if rows is None:
-            return Snapshot(ledger.version, progress, controls, sources, history)
+            return LedgerContents(ledger.version, progress, controls, sources, history)
         _read_batches(ledger, rows, f"state = 'open' OR revision > {after:d}" if after else "true")
         by_format = _read_rejected(ledger, rows, f"revision > {after:d}" if after else "true")
         raw = _raw_rows(ledger, by_format) if ledger.raw else None
     rows.close_blocks()
-    return Snapshot(ledger.version, progress, controls, sources, history, raw)
+    return LedgerContents(ledger.version, progress, controls, sources, history, raw)
 
 
 def _read_batches(ledger: Ledger, rows: PartedRows, where: str) -> None:

@@ -12,12 +12,12 @@ import pyarrow as pa
 from windrow.delta.database import joins_as_written
 from windrow.verify.base import Base
 from windrow.verify.decisions import Derivation
-from windrow.verify.depot import Depot
+from windrow.verify.depot import DepotMessages
 from windrow.verify.part_check import PartResult, check_loaded, load
 from windrow.verify.parts import EVERY, Part, PartedRows, divide
 from windrow.verify.quality.parted import check_overall, create_views
 from windrow.verify.report import Difference
-from windrow.verify.snapshot import Snapshot
+from windrow.verify.snapshot import LedgerContents
 from windrow.verify.tables import load_all, load_nothing, load_open
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ class StoredParts:
     """Parts of `ledger`, of `messages` of the depot, and of what was open in a base; one connection checks them."""
 
     connection: DuckDBPyConnection
-    snapshot: Snapshot
-    depot: Depot
+    snapshot: LedgerContents
+    depot: DepotMessages
     ledger: PartedRows
     messages: PartedRows
     base: Base | None

@@ -19,7 +19,7 @@ from windrow.model.tables import RAW_REJECTED
 from windrow.reading.values import records
 from windrow.verify.parts import EVERY, Part, PartedRows
 from windrow.verify.report import EXAMPLES, Difference
-from windrow.verify.snapshot import Snapshot
+from windrow.verify.snapshot import LedgerContents
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -37,7 +37,7 @@ SMALL = "* EXCLUDE (payload), {} AS of_message"
 
 
 @contextmanager
-def ledger_tables(snapshot: Snapshot, max_memory_bytes: int) -> Iterator[DuckDBPyConnection]:
+def ledger_tables(snapshot: LedgerContents, max_memory_bytes: int) -> Iterator[DuckDBPyConnection]:
     """Yield a connection to the tables of a ledger version that are the same for all streams.
 
     Raises TableUnwritableError where neither memory nor disk have room.
@@ -50,7 +50,7 @@ def ledger_tables(snapshot: Snapshot, max_memory_bytes: int) -> Iterator[DuckDBP
         yield connection
 
 
-def load_all(connection: DuckDBPyConnection, snapshot: Snapshot, rows: PartedRows) -> None:
+def load_all(connection: DuckDBPyConnection, snapshot: LedgerContents, rows: PartedRows) -> None:
     """Load what all streams of a ledger have that needs no messages."""
     _create(connection, "all_batches", rows.read("batches", EVERY))
     _create(connection, "all_rejected", rows.read("rejected", EVERY), SMALL.format("true"))

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from windrow.verify.base import Base
 from windrow.verify.decisions import Decisions
-from windrow.verify.depot import Depot
-from windrow.verify.messages import Matched, check_counts, check_versions
+from windrow.verify.depot import DepotMessages
+from windrow.verify.messages import MessageMatch, check_counts, check_versions
 from windrow.verify.part_check import Parts
 from windrow.verify.raw.checks import check_raw
 from windrow.verify.report import Books, Found, Standing, merged
-from windrow.verify.snapshot import Snapshot
+from windrow.verify.snapshot import LedgerContents
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -30,7 +30,9 @@ Progress: TypeAlias = Callable[[Standing], None]
 class VersionCheck:
     """The check of one ledger version against the depot: `findings` are what is wrong or could not be checked."""
 
-    def __init__(self, snapshot: Snapshot, depot: Depot, max_memory_bytes: int, base: Base | None) -> None:
+    def __init__(
+        self, snapshot: LedgerContents, depot: DepotMessages, max_memory_bytes: int, base: Base | None
+    ) -> None:
         """Check within so much memory what came after the base, without one everything."""
         self._snapshot, self._depot = snapshot, depot
         self._max_memory_bytes = max_memory_bytes
@@ -72,9 +74,9 @@ class VersionCheck:
             derived_streams=decisions.figures.derived,
         )
 
-    def _check_parts(self, parts: Parts, decisions: Decisions, progress: Progress) -> tuple[Matched, list[Found]]:
+    def _check_parts(self, parts: Parts, decisions: Decisions, progress: Progress) -> tuple[MessageMatch, list[Found]]:
         """Check all parts; return what their messages are, and what is wrong but for the decisions."""
-        matched, by_part, figures = Matched(), list[Found](), decisions.figures
+        matched, by_part, figures = MessageMatch(), list[Found](), decisions.figures
         standing = Standing(
             self._snapshot.version, parts=parts.count, streams=figures.streams, messages=figures.chosen_messages
         )

@@ -27,10 +27,10 @@ from tests.engine.restricted.server import restricted_server
 from tests.faults.trials.outputs import copying, counted_rows
 from tests.faults.trials.processes import Child, children
 from tests.faults.trials.trial import Counted, Trial
-from tests.probes import Tables, failing, nowhere, with_probe
+from tests.probes import Tables, fail_times, no_op, with_probe
 from windrow.settings.settings import Settings
 from windrow.testing.points import Point, ProbedAlgorithm
-from windrow.topology.functions import Functions
+from windrow.topology.functions import FunctionAlgorithm
 from windrow.topology.running import runner_of, tables_of
 from windrow.topology.verify import verify_topology
 
@@ -88,7 +88,7 @@ def drive_named(pipe: Connection, remote: str, home: str, limit: int, stop: Stop
     settings = Settings(engine="spark", max_messages=limit, fold_commits=4, fold_rows=3)
     topology, at = copying(home), _probe(pipe, stop)
     tables = with_probe(at)(Tables(*tables_of(topology, settings, connected(remote))))
-    functions: Any = ProbedAlgorithm(Functions(topology, tables.sources, tables.ledger), at)
+    functions: Any = ProbedAlgorithm(FunctionAlgorithm(topology, tables.sources, tables.ledger), at)
     replace = SparkJournal._replace
 
     def noted(journal: SparkJournal, row: Any, note: str) -> None:
@@ -112,12 +112,12 @@ def drive_named(pipe: Connection, remote: str, home: str, limit: int, stop: Stop
 
 def _probe(pipe: Connection, stop: Stop | None) -> Any:
     if stop is None:
-        return nowhere
+        return no_op
     what, where, times = stop
     point = next(one for one in POINTS if one.value == where)
     if what == "kill":
         return Killer(point, times)
-    fail = failing(point, times)
+    fail = fail_times(point, times)
 
     def at(here: Any) -> None:
         try:

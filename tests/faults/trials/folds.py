@@ -15,7 +15,7 @@ from tests.engine.processes import Driver, drivers
 from tests.faults.mishaps import blocked, full_disk, log_file
 from tests.faults.trials.processes import Child, children, driver, look_after, values_of
 from tests.faults.trials.trial import Trial
-from tests.probes import nowhere, with_probe
+from tests.probes import no_op, with_probe
 from windrow.errors import ConcurrentCommitError
 from windrow.ledger.live import Live
 from windrow.ledger.versions import Fold
@@ -103,7 +103,7 @@ class Struck(ProbedLedger):
     """A ledger whose first fold is given to `act`, in place of being simply done."""
 
     def __init__(self, ledger: Any, act: Callable[[Callable[[], None]], None]) -> None:
-        super().__init__(ledger, nowhere)
+        super().__init__(ledger, no_op)
         self._acts = [act]
 
     def fold(self, live: Live, fold: Fold) -> None:
@@ -150,7 +150,7 @@ def disk_full(trial: Trial) -> None:
             wrong = (trial.world.version(), folds(trial)) != (version, before)
             raise
 
-    struck = with_probe(nowhere, lambda ledger, _: Struck(ledger, act))
+    struck = with_probe(no_op, lambda ledger, _: Struck(ledger, act))
     trial.world.runner(trial.factory, struck, max_retries=0, **trial.settings | SOON).once()
     before, ledger = folds(trial), trial.world.tables(trial.factory).ledger
     ledger.fold(ledger.live(), trial.random.choice(["small", "large"]))

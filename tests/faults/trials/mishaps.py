@@ -17,7 +17,7 @@ from tests.engine.probe import POINTS, FoldPoint, Mute
 from tests.faults.mishaps import forget_tables, places, rights, with_full_disk, without_root
 from tests.faults.trials.trial import Trial
 from tests.messages import HOUR, SECOND
-from tests.probes import nowhere, once, with_probe
+from tests.probes import act_once, no_op, with_probe
 from windrow.errors import RetriesExhaustedError, WindrowError
 from windrow.runtime.maintenance import maintain
 from windrow.runtime.wall_clock import WallClock
@@ -31,7 +31,7 @@ def lost_reply(trial: Trial) -> None:
     """Let commits take place without an answer, or with an error after them."""
     trial.publish()
     if trial.random.random() < 0.5:
-        trial.world.runner(trial.factory, with_probe(nowhere, Mute), **trial.settings).once()
+        trial.world.runner(trial.factory, with_probe(no_op, Mute), **trial.settings).once()
         trial.struck = True
     else:
         fail(trial, Point.AFTER_COMMIT)
@@ -76,7 +76,7 @@ def restored_between_runs(trial: Trial) -> None:
 def restored_during_a_run(trial: Trial) -> None:
     """Set the ledger back at a point of a microbatch or of a fold."""
     trial.half()
-    trial.run(once(trial.random.choice(POINTS), lambda: restore(trial)))
+    trial.run(act_once(trial.random.choice(POINTS), lambda: restore(trial)))
 
 
 def restore(trial: Trial) -> None:
@@ -108,7 +108,7 @@ def sent_again(trial: Trial) -> list[list[dict[str, object]]]:
 def depot_compacted_during_a_run(trial: Trial) -> None:
     """OPTIMIZE the depot at a point of a microbatch."""
     trial.half()
-    trial.run(once(trial.random.choice(BEFORE), trial.strike(lambda: compact(trial.world.depot))))
+    trial.run(act_once(trial.random.choice(BEFORE), trial.strike(lambda: compact(trial.world.depot))))
 
 
 def compact(table: str) -> None:
@@ -179,7 +179,7 @@ def clock_jumps(trial: Trial) -> None:
     for _ in range(3):
         trial.publish(trial.random.randint(1, 2))
         jump()
-        trial.run(once(trial.random.choice(list(Point)), jump), idle_timeout="1s")
+        trial.run(act_once(trial.random.choice(list(Point)), jump), idle_timeout="1s")
     trial.publish()
     trial.world.clock.set(NOW)
 
@@ -196,7 +196,7 @@ def sent_twice(trial: Trial) -> None:
 def copied_and_touched(trial: Trial) -> None:
     """Let all log files look older, or go on with a copy of the tables elsewhere."""
     trial.half()
-    trial.run(once(trial.random.choice(BEFORE), lambda: touch(trial)))
+    trial.run(act_once(trial.random.choice(BEFORE), lambda: touch(trial)))
     folder = Path(tempfile.mkdtemp(dir=trial.folder))
     for table in ("depot", "ledger"):
         shutil.copytree(getattr(trial.world, table), folder / table, copy_function=shutil.copy)
@@ -221,4 +221,4 @@ def checkpoint_lost(trial: Trial) -> None:
     trial.publish()
     lose = trial.strike(lambda: shutil.rmtree(place))
     with suppress(RetriesExhaustedError):
-        trial.run(once(trial.random.choice(list(Point)), lose), checkpoint_location=str(place), max_retries=1)
+        trial.run(act_once(trial.random.choice(list(Point)), lose), checkpoint_location=str(place), max_retries=1)

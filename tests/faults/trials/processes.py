@@ -21,7 +21,7 @@ from tests.engine.probe import POINTS, Folding, point_of
 from tests.engine.processes import driver_of, drivers
 from tests.faults.trials.trial import Counted, Trial
 from tests.messages import SECOND
-from tests.probes import nowhere, open_tables, runner_on, with_probe
+from tests.probes import no_op, open_tables, runner_on, with_probe
 from windrow.errors import WindrowError
 from windrow.runtime.maintenance import maintain
 from windrow.runtime.opening import DepotReader, open_ledger
@@ -80,7 +80,7 @@ class Child:
 def drive(pipe: Connection, values: dict[str, Any], kill: tuple[str, int] | None) -> None:
     """Be a driver; at a point for the n-th time, end by SIGKILL."""
     settings = Settings(**values)
-    probe = Killer(point_of(kill[0]), kill[1]) if kill else nowhere
+    probe = Killer(point_of(kill[0]), kill[1]) if kill else no_op
     pipe.send("ready")
     pipe.recv()
     tables = with_probe(probe, Folding)(open_tables(settings))

@@ -18,7 +18,7 @@ from tests.engine.world import SKEW, World
 from tests.messages import SCHEMA, Row, log, microseconds
 from tests.probes import with_probe
 from windrow.runtime.loop import Runner
-from windrow.testing.points import At
+from windrow.testing.points import Probe
 from windrow.verify import verify
 
 Message = tuple[Any, ...]
@@ -96,14 +96,14 @@ class Trial:
         self.run()
         self.publish()
 
-    def driver(self, at: At | None = None, **settings: Any) -> Runner:
+    def driver(self, at: Probe | None = None, **settings: Any) -> Runner:
         """Return a driver of the engine that is tried, with a probe if one is given; it folds often."""
         values = self.settings | settings
         if at is None:
             return self.world.runner(self.factory, **values)
         return self.world.runner(self.factory, with_probe(at, Folding), **values)
 
-    def run(self, at: At | None = None, **settings: Any) -> None:
+    def run(self, at: Probe | None = None, **settings: Any) -> None:
         """Run once."""
         self.driver(at, **settings).once()
 

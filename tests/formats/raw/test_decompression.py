@@ -18,7 +18,7 @@ from windrow.formats.format import Format, format_of
 from windrow.formats.part import FormatPart
 from windrow.formats.raw.source import SCHEMA
 from windrow.formats.raw.stage import stage
-from windrow.formats.raw.two_passes import Plan, summarise
+from windrow.formats.raw.two_passes import ParsePlan, summarise
 from windrow.testing.formats import RawLedger, chunks, comparable, cut, in_two_passes
 
 pytestmark = pytest.mark.ci
@@ -181,7 +181,7 @@ def test_two_passes(codec: str) -> None:
     for parts, spread in ((frames, True), ([frames[0] + frames[1][:9], frames[1][9:]], False)):
         rows, partial = chunks(parts), SCHEMA.empty_table()
         summaries = pa.concat_tables([summarise(rows.slice(at, 1), csv(codec)) for at in range(rows.num_rows)])
-        assert bool(Plan.of(summaries, partial, csv(codec)).sources) is spread
+        assert bool(ParsePlan.of(summaries, partial, csv(codec)).sources) is spread
         assert comparable(in_two_passes(rows, partial, csv(codec))) == comparable(stage(rows, partial, csv(codec)))
 
 

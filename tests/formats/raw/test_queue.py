@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.formats.raw.queue import Chunk, Missing, Queue, Refused, Taken
+from windrow.formats.raw.queue import ChunkGap, Queue, QueuedChunk, RejectedChunk, ReleasedChunk
 
 
 def chunk(number, content=b"x", *, last=False, version=1, received_at=0):
-    return Chunk.of(number, content, last, received_at, version)
+    return QueuedChunk.of(number, content, last, received_at, version)
 
 
 def take(queue, *arrived, held=1000):
@@ -20,11 +20,11 @@ def take(queue, *arrived, held=1000):
 
 
 def taken(steps):
-    return [(step.chunk.number, step.version) for step in steps if isinstance(step, Taken)]
+    return [(step.chunk.number, step.version) for step in steps if isinstance(step, ReleasedChunk)]
 
 
 def refused(steps):
-    return [(step.chunk.number, step.reason) for step in steps if isinstance(step, Refused)]
+    return [(step.chunk.number, step.reason) for step in steps if isinstance(step, RejectedChunk)]
 
 
 @given(st.integers(1, 12), st.randoms(use_true_random=False))
@@ -89,7 +89,7 @@ class TestGivenUp:
         queue = Queue()
         assert take(queue, chunk(1), chunk(4, b"x" * 60), held=100)[1:] == []
         steps = take(queue, chunk(5, b"x" * 60, version=2), held=100)
-        assert steps[0] == Missing(2, 4, 2)
+        assert steps[0] == ChunkGap(2, 4, 2)
         assert taken(steps) == [(4, 2), (5, 2)]
         assert refused(take(queue, chunk(2, version=3), chunk(6, version=3))) == [(2, "format_gap")]
         assert queue.next == 7
@@ -98,5 +98,5 @@ class TestGivenUp:
         """The gaps are given up one after the other, no more of them than must be."""
         arrived = [chunk(number, b"x" * 60) for number in (2, 4, 6)]
         steps = take(Queue(), *arrived, held=130)
-        assert [step for step in steps if isinstance(step, Missing)] == [Missing(1, 2, 1)]
+        assert [step for step in steps if isinstance(step, ChunkGap)] == [ChunkGap(1, 2, 1)]
         assert taken(steps) == [(2, 1)]

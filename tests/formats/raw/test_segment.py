@@ -13,11 +13,11 @@ def test_placed(sizes, data):
     begins = np.cumsum([0, *sizes])
     pieces = np.array([begins[:-1], range(1, len(begins)), 7 * begins[:-1], begins[:-1], begins[:-1]], np.int64)
     ends = data.draw(st.lists(st.tuples(*2 * [st.integers(0, int(begins[-1]) - 1)]), min_size=1))
-    begin, end = (np.array(side, np.int64) for side in zip(*(sorted(pair) for pair in ends), strict=True))
-    chunk, offset, received = placed(pieces, begin, end + 1, np.arange(len(begin)))
-    first, last = (np.searchsorted(begins, side, side="right") - 1 for side in (begin, end))
+    start, end = (np.array(side, np.int64) for side in zip(*(sorted(pair) for pair in ends), strict=True))
+    chunk, offset, received = placed(pieces, start, end + 1, np.arange(len(start)))
+    first, last = (np.searchsorted(begins, side, side="right") - 1 for side in (start, end))
     assert chunk.tolist() == (first + 1).tolist()
-    assert offset.tolist() == (7 * begins[first] + begin - begins[first]).tolist()
+    assert offset.tolist() == (7 * begins[first] + start - begins[first]).tolist()
     assert received.tolist() == begins[last].tolist()
 
 

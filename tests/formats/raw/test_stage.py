@@ -22,7 +22,7 @@ from windrow.formats.part import FormatPart
 from windrow.formats.raw import stage as stage_module
 from windrow.formats.raw.source import SCHEMA
 from windrow.formats.raw.stage import stage
-from windrow.formats.records import REJECTS, HeaderRefused, Parsed, Records
+from windrow.formats.records import REJECTS, HeaderRefused, ParseResult, Records
 from windrow.testing.formats import RawLedger, chunks, cut
 
 
@@ -32,7 +32,7 @@ class Pairs:
 
     schema: pa.Schema = field(default_factory=lambda: pa.schema([("a", pa.string()), ("b", pa.string())]))
 
-    def parse(self, records: Records) -> Parsed:
+    def parse(self, records: Records) -> ParseResult:
         """Return pairs."""
         good, bad, skipped = [], [], []
         for number in range(records.count):
@@ -50,7 +50,7 @@ class Pairs:
         columns = {name: pa.array([one[at] for one in good], pa.string()) for at, name in enumerate("ab", 1)}
         rejects = pa.Table.from_pylist(bad, REJECTS)
         numbers = np.array([one[0] for one in good], np.int64)
-        return Parsed(pa.table(columns), numbers, rejects, np.array(skipped, np.int64))
+        return ParseResult(pa.table(columns), numbers, rejects, np.array(skipped, np.int64))
 
 
 def with_header(record: bytes) -> Pairs:

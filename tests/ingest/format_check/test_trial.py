@@ -20,7 +20,7 @@ from windrow.errors import ExpressionError, FileUnreadableError, OutputFileError
 from windrow.formats.format import format_of
 from windrow.formats.raw.source import SCHEMA
 from windrow.formats.raw.stage import stage
-from windrow.ingest.format_check import Check, Checked, shown
+from windrow.ingest.format_check import FormatChecker, FormatCheckResult, shown
 from windrow.ingest.format_check import trial as trial_module
 from windrow.model.chunks import Chunk, rows
 from windrow.settings.settings import Settings
@@ -34,9 +34,9 @@ def chosen(depot_columns: dict[str, str] | None = None, **format_: Any) -> Setti
     return Settings(format={"type": "csv", "fields": FIELDS} | format_, depot_columns=depot_columns or {})
 
 
-def check(*files: Path, rejects: Path | None = None, sample: int = 100, **format_: Any) -> Checked:
+def check(*files: Path, rejects: Path | None = None, sample: int = 100, **format_: Any) -> FormatCheckResult:
     output = None if rejects is None else str(rejects)
-    return Check(chosen(**format_)).files([str(file) for file in files], NOW, output, sample)
+    return FormatChecker(chosen(**format_)).files([str(file) for file in files], NOW, output, sample)
 
 
 def written(path: Path, content: bytes) -> Path:
@@ -129,21 +129,21 @@ class TestMessages:
         stands.
         """
         file = str(written(tmp_path / "file", HEADER + b"a,1\n"))
-        [message] = Check(chosen(COLUMNS)).files([file], NOW).messages
+        [message] = FormatChecker(chosen(COLUMNS)).files([file], NOW).messages
         assert (message["key"], message["type"], message["event_time"]) == ("a", file, "1970-01-01 00:00:01.000000Z")
 
     def test_not_here(self, tmp_path: Path) -> None:
         """What only Spark can map is a note, and so is a format that is not mapped yet."""
         file = str(written(tmp_path / "file", HEADER + b"a,1\n"))
         for columns, says in ((COLUMNS | {"type": "soundex(name)"}, "soundex"), ({}, "nothing says where")):
-            checked = Check(chosen(columns)).files([file], NOW)
+            checked = FormatChecker(chosen(columns)).files([file], NOW)
             assert (checked.good, checked.messages) == (1, [])
             assert says in str(checked.note)
 
     def test_wrong(self) -> None:
         """A mapping that names what is no field is refused before anything is read."""
         with pytest.raises(ExpressionError, match="nmae"):
-            Check(chosen(COLUMNS | {"key": "nmae"}))
+            FormatChecker(chosen(COLUMNS | {"key": "nmae"}))
 
 
 class TestRejects:
@@ -202,7 +202,7 @@ class TestUnreadable:
 def test_no_format() -> None:
     """Without a type there is nothing to try."""
     with pytest.raises(SettingsError, match="type"):
-        Check(Settings())
+        FormatChecker(Settings())
 
 
 class TestShown:

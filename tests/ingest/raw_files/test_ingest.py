@@ -18,7 +18,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from tests.clocks import NOW
-from windrow.columnar.arrow import TIME, plain
+from windrow.columnar.arrow import TIME, to_plain_types
 from windrow.delta.creation import create_depot
 from windrow.delta.table import history
 from windrow.errors import IncompatibleTableError, InputFileError, TableUnwritableError
@@ -56,7 +56,7 @@ def written(path: Path, content: bytes) -> Path:
 
 
 def rows(depot: str) -> list[dict[str, Any]]:
-    found = plain(DeltaTable(depot).to_pyarrow_table())
+    found = to_plain_types(DeltaTable(depot).to_pyarrow_table())
     return found.sort_by([("raw_source", "ascending"), ("sequence", "ascending")]).to_pylist()
 
 
@@ -88,7 +88,9 @@ class TestContent:
         [done] = into(file, chunk_bytes=1_000)
         assert done == RawIngested(str(file), str(file), len(content), 11, 1, already_ingested=False)
         assert contents(depot) == {str(file): content}
-        assert set(plain(DeltaTable(depot).to_pyarrow_table())["received_at"].cast(pa.int64()).to_pylist()) == {NOW}
+        assert set(
+            to_plain_types(DeltaTable(depot).to_pyarrow_table())["received_at"].cast(pa.int64()).to_pylist()
+        ) == {NOW}
 
     def test_large(self, into: Ingest, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A file of many row groups lies in several Parquet files, which one commit names; a row group is small."""
@@ -189,12 +191,12 @@ class TestOnce:
         into(written(tmp_path / "before", b"1"))
         real = raw_depot.RawDepot._added
 
-        def second(self: Any, table: DeltaTable, given: Any, begin: str | None) -> int:
+        def second(self: Any, table: DeltaTable, given: Any, start: str | None) -> int:
             monkeypatch.setattr(raw_depot.RawDepot, "_added", real)
-            taken = [Transaction(name, number) for name, number in given.numbers(begin).items()]
+            taken = [Transaction(name, number) for name, number in given.numbers(start).items()]
             other = chunks.rows(str(file), [Chunk(1, b"abc", last=True)], NOW)
             write_deltalake(depot, other, mode="append", commit_properties=CommitProperties(app_transactions=taken))
-            return real(self, table, given, begin)
+            return real(self, table, given, start)
 
         monkeypatch.setattr(raw_depot.RawDepot, "_added", second)
         [done] = into(file)
@@ -225,10 +227,10 @@ class TestOnce:
         create_depot(depot, None)
         real = raw_depot.RawDepot._added
 
-        def second(self: Any, table: DeltaTable, given: Any, begin: str | None) -> int:
+        def second(self: Any, table: DeltaTable, given: Any, start: str | None) -> int:
             monkeypatch.setattr(raw_depot.RawDepot, "_added", real)
             write_deltalake(depot, chunks.rows("socket", [Chunk(1, b"x", last=True)], NOW), mode="append")
-            return real(self, table, given, begin)
+            return real(self, table, given, start)
 
         monkeypatch.setattr(raw_depot.RawDepot, "_added", second)
         assert [(one.already_ingested, one.depot_version) for one in into(file)] == [(False, 2)]
@@ -387,9 +389,9 @@ class TestSpark:
         """Spark reads what delta-rs reads of a raw depot, from the table and from its change feed."""
         files = [written(tmp_path / f"{at}", random.Random(at).randbytes(100_000)) for at in range(2)]
         into(*files, chunk_bytes=9_999)
-        known = plain(DeltaTable(depot).to_pyarrow_table()).to_pylist()
+        known = to_plain_types(DeltaTable(depot).to_pyarrow_table()).to_pylist()
         frame = spark.read.format("delta").load(depot)
-        found = plain(frame.toArrow())
+        found = to_plain_types(frame.toArrow())
         assert found.schema.types == [pa.string(), pa.int64(), pa.binary(), pa.bool_(), TIME]
         order = lambda row: (row["raw_source"], row["sequence"])  # noqa: E731
         assert sorted(found.to_pylist(), key=order) == sorted(known, key=order)
@@ -411,7 +413,7 @@ def test_codec(tmp_path: Path, codec: Codec) -> None:
     (read,) = ingest(
         depot, [str(file)], lambda: 1, chunk_bytes=1_000, part=FormatPart(compression=codec, max_decoded_bytes=100_000)
     )
-    rows = plain(DeltaTable(depot).to_pyarrow_table()).sort_by("sequence")
+    rows = to_plain_types(DeltaTable(depot).to_pyarrow_table()).sort_by("sequence")
     assert read.chunks == rows.num_rows == 11
     parts = [decode_whole(chunk, codec, 1_000)[0] for chunk in rows["bytes"].to_pylist()]
     assert b"".join(parts) == data

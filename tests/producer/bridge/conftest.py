@@ -15,7 +15,7 @@ from tests.cli.conftest import windrow
 from tests.producer.bridge.broker import PATIENCE_SECONDS, Broker, Publisher, until
 from tests.producer.conftest import Faults, Gate, faults, gate, messages
 from windrow.producer.bridge.mqtt import MqttBridge
-from windrow.producer.bridge.summary import Summary
+from windrow.producer.bridge.summary import MqttStats
 from windrow.settings.producer import ProducerOptions
 from windrow.settings.settings import Settings
 
@@ -27,14 +27,14 @@ class Running:
     """A bridge in a thread of its own."""
 
     def __init__(self, settings: Settings) -> None:
-        self.counts = Summary("", "", "")
+        self.counts = MqttStats("", "", "")
         self.error: BaseException | None = None
-        self.summary: Summary | None = None
+        self.summary: MqttStats | None = None
         self._bridge = MqttBridge(settings, self._note)
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
-    def until(self, condition: Callable[[Summary], bool], what: str) -> None:
+    def until(self, condition: Callable[[MqttStats], bool], what: str) -> None:
         """Wait until the figures are so."""
         until(lambda: condition(self.counts) or not self._thread.is_alive(), what)
         assert self.error is None, self.error
@@ -45,7 +45,7 @@ class Running:
         self._bridge.stop()
         self._thread.join(seconds)
 
-    def stop(self) -> Summary:
+    def stop(self) -> MqttStats:
         """Stop it gently, and return what it did."""
         self.ask_to_stop(PATIENCE_SECONDS)
         assert self.summary is not None, self.error
@@ -62,7 +62,7 @@ class Running:
         self._bridge.stop()
         self._thread.join(PATIENCE_SECONDS)
 
-    def _note(self, counts: Summary) -> None:
+    def _note(self, counts: MqttStats) -> None:
         self.counts = counts
 
     def _run(self) -> None:

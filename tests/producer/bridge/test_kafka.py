@@ -28,7 +28,7 @@ from tests.producer.conftest import messages
 from windrow.errors import BrokerError, OffsetOutOfRangeError, ProducerFencedError, SettingsError
 from windrow.producer.bridge.kafka import KafkaBridge
 from windrow.producer.bridge.kafka_partition import Partition, producer_of, record
-from windrow.producer.bridge.summary import KafkaSummary
+from windrow.producer.bridge.summary import KafkaStats
 from windrow.settings.settings import Settings
 
 pytestmark = pytest.mark.kafka
@@ -42,7 +42,7 @@ def settings(
     return Settings(depot=depot, ledger=f"{depot}-ledger", **given)
 
 
-def bridge(*given: Any, **chosen: Any) -> KafkaSummary:
+def bridge(*given: Any, **chosen: Any) -> KafkaStats:
     """Read to the end."""
     with KafkaBridge(settings(*given, **chosen), until_end=True) as opened:
         return opened.run(PATIENCE_SECONDS)
@@ -118,9 +118,9 @@ class TestReading:
         topic = kafka.topic(2)
         kafka.publish(topic, *numbers(6))
         kafka.publish(topic, *numbers(6, 6), partition=1)
-        again: list[KafkaSummary] = []
+        again: list[KafkaStats] = []
 
-        def join(counts: KafkaSummary) -> None:
+        def join(counts: KafkaStats) -> None:
             if counts.committed >= 2 and not again:
                 again.append(counts)
                 opened._join()
@@ -316,7 +316,7 @@ class TestRefusals:
         for number in numbers(9):
             kafka.publish(topic, number * 2_000)
 
-        def remove(counts: KafkaSummary) -> None:
+        def remove(counts: KafkaStats) -> None:
             if counts.committed == 2:
                 kafka.admin.delete_records([TopicPartition(topic, 0, 8)])[TopicPartition(topic, 0)].result(10)
 
@@ -477,8 +477,8 @@ class TestFence:
         reader.close()
         first = Partition(chosen, topic, 0)
         first.buffered = records[:2]
-        first.send(KafkaSummary("", "", ""))
-        first.settle(KafkaSummary("", "", ""))
+        first.send(KafkaStats("", "", ""))
+        first.settle(KafkaStats("", "", ""))
         other = """if True:
             import sys, pyarrow
             from windrow import Producer
@@ -487,9 +487,9 @@ class TestFence:
         """
         subprocess.run([sys.executable, "-c", other, depot, f"kafka:windrow-bridge:{topic}/0"], check=True)
         first.buffered = records[2:]
-        first.send(KafkaSummary("", "", ""))
+        first.send(KafkaStats("", "", ""))
         with pytest.raises(ProducerFencedError):
-            first.settle(KafkaSummary("", "", ""))
+            first.settle(KafkaStats("", "", ""))
         assert payloads(depot) == ["0", "1", "2"]
 
 
@@ -638,7 +638,7 @@ class TestFaults:
         topic = kafka.topic()
         kafka.publish(topic, "0")
         opened = KafkaBridge(settings(kafka, depot, topic))
-        found: list[KafkaSummary] = []
+        found: list[KafkaStats] = []
         thread = threading.Thread(target=lambda: found.append(opened.run(PATIENCE_SECONDS)))
         with opened:
             thread.start()

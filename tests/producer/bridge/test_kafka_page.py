@@ -28,8 +28,8 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 
 
-def readings(begin: int, end: int) -> list[str]:
-    return [READING.format(number) for number in range(begin, end)]
+def readings(start: int, end: int) -> list[str]:
+    return [READING.format(number) for number in range(start, end)]
 
 
 def test_settings(tmp_path: Path) -> None:
@@ -61,12 +61,12 @@ def test_spark(kafka: KafkaBroker, tmp_path: Path) -> None:
     job = tmp_path / "job.py"
     code = "\n".join(blocks("python")).replace("data/", f"{data}/").replace("10.0.0.7:9092", kafka.place)
     job.write_text(code.replace('"readings"', f'"{topic}"'))
-    for begin in (0, 3):
-        kafka.publish(topic, *readings(begin, begin + 3))
+    for start in (0, 3):
+        kafka.publish(topic, *readings(start, start + 3))
         kafka.publish(topic, "no json", partition=1)
-        (data / "arriving" / f"{begin}.json").write_text("\n".join(readings(begin, begin + 3)))
+        (data / "arriving" / f"{start}.json").write_text("\n".join(readings(start, start + 3)))
         run(job)
-        if not begin:
+        if not start:
             for file in (*data.glob("*checkpoint/commits/0"), *data.glob("*checkpoint/commits/.0.crc")):
                 file.unlink()
     found = messages(f"{data}/depot")["payload"].to_pylist()

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from windrow.producer.bridge.mqtt_session import Entry, Session
+from windrow.producer.bridge.mqtt_session import InFlightMessage, Session
 
 IDS = 4
 
@@ -49,7 +49,7 @@ class Bridging(RuleBasedStateMachine):
         self.session.connected(kept=False)
         self.published = 0
         self.open = True
-        self.on_the_way: list[tuple[Entry, int]] = []
+        self.on_the_way: list[tuple[InFlightMessage, int]] = []
         self.depot: list[int] = []
         self.order: list[int] = []
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.errors import SettingsError
-from windrow.producer.bridge.mqtt_topics import Pattern, Topics
+from windrow.producer.bridge.mqtt_topics import TopicPattern, Topics
 
 WORDS = st.sampled_from(["a", "b", "", "pump 1", "$x"])
 TOPICS = st.lists(WORDS, min_size=1, max_size=5).map("/".join)
@@ -34,7 +34,7 @@ FILTERS = st.tuples(st.lists(LEVELS, max_size=4), st.sampled_from(["a", "+", "#"
 )
 def test_columns(pattern: str, topic: str, found: dict[str, str] | None) -> None:
     """A name takes its level, the last one all that are left, and everything else must be there letter by letter."""
-    assert Pattern.parse(pattern).match(topic) == found
+    assert TopicPattern.parse(pattern).match(topic) == found
 
 
 @pytest.mark.parametrize(
@@ -84,4 +84,4 @@ def test_filters_are_enough(patterns: list[str], topic: str) -> None:
     except SettingsError:
         return
     if topics.match(topic) is not None:
-        assert any(Pattern.parse(one).match(topic) is not None for one in topics.filters())
+        assert any(TopicPattern.parse(one).match(topic) is not None for one in topics.filters())

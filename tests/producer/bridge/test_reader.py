@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from windrow.model import messages
 from windrow.producer.bridge import times
 from windrow.producer.bridge.mqtt_topics import Topics
-from windrow.producer.bridge.reader import BASE64, Reader
+from windrow.producer.bridge.reader import BASE64, MqttReader
 from windrow.producer.row import table_of
 
 MOST = 1_000
 
 
-def reader(*patterns: str, event_time: str = "arrival", binary: bool = False) -> Reader:
-    return Reader(Topics.parse(patterns), times.reader(event_time), "mqtt:b", binary, MOST)
+def reader(*patterns: str, event_time: str = "arrival", binary: bool = False) -> MqttReader:
+    return MqttReader(Topics.parse(patterns), times.reader(event_time), "mqtt:b", binary, MOST)
 
 
 @pytest.mark.parametrize(

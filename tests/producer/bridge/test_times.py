@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from windrow.errors import SettingsError
 from windrow.producer.bridge import times
-from windrow.producer.bridge.times import TimeUnread
+from windrow.producer.bridge.times import InvalidEventTime
 
 NOON = 1_769_860_800_000_000
 
@@ -61,7 +61,7 @@ def test_moment(where: str, payload: bytes, moment: int | None) -> None:
 )
 def test_unread(where: str, payload: bytes) -> None:
     """A payload that says no time is told in one line, and takes neither time nor memory."""
-    with pytest.raises(TimeUnread) as caught:
+    with pytest.raises(InvalidEventTime) as caught:
         times.reader(where)(payload)
     assert 0 < len(str(caught.value)) < 200
     assert "\n" not in str(caught.value)
@@ -80,6 +80,6 @@ def test_any_payload(payload: bytes, where: str) -> None:
     """Whatever a payload is, it has a time that fits a column, or has none."""
     try:
         moment = times.reader(where)(payload)
-    except TimeUnread:
+    except InvalidEventTime:
         return
     assert moment is None or -(2**63) < moment < 2**63

@@ -33,19 +33,19 @@ def stalled(key: str = "k", count: int = 30, late: int = 20 * SECOND) -> list[di
     return sorted(rows, key=lambda row: row["received_at"])
 
 
-def batched(rows: list[dict[str, Any]], **given: Any) -> windrow.Batched:
+def batched(rows: list[dict[str, Any]], **given: Any) -> windrow.BatchResult:
     """Return what the default rules make of the messages."""
     return windrow.batch(table(rows), windrow.Rules(), **given)
 
 
 @pytest.fixture(scope="module")
-def result() -> windrow.Batched:
+def result() -> windrow.BatchResult:
     """Return the outcome of a stall: closed and open batches, and rejected messages."""
     return batched(stalled())
 
 
 @pytest.fixture(scope="module")
-def chart(result: windrow.Batched) -> Any:
+def chart(result: windrow.BatchResult) -> Any:
     """Return the picture of the stall, with lines."""
     return plot.timeline(result.batches, result.rejected)
 
@@ -56,7 +56,7 @@ def drawing(chart: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
     return svg(chart, tmp_path_factory.mktemp("plot"))
 
 
-def drawn(result: windrow.Batched, **given: Any) -> dict[str, Any]:
+def drawn(result: windrow.BatchResult, **given: Any) -> dict[str, Any]:
     """Return the picture of a result as Vega-Lite."""
     picture: dict[str, Any] = plot.timeline(result.batches, result.rejected, **given).to_dict()
     return picture
@@ -162,17 +162,17 @@ class TestBands:
 class TestStretch:
     def test_only_what_touches_the_stretch(self, result):
         """Between begin and end lie the messages whose line, and the batches whose window, touches it."""
-        begin, end = NOW + 29 * SECOND, NOW + 31 * SECOND
-        picture = drawn(result, begin=begin, end=end)
+        start, end = NOW + 29 * SECOND, NOW + 31 * SECOND
+        picture = drawn(result, start=start, end=end)
         times = [(row["event_time"] * 1_000, row["processing_time"] * 1_000) for row in picture["datasets"]["messages"]]
         assert times
-        assert all(min(both) < end and max(both) >= begin for both in times)
+        assert all(min(both) < end and max(both) >= start for both in times)
         assert len(times) < 30
 
     def test_nothing_to_draw(self, result):
         """Without a message in the stretch, or at all, there is no picture."""
         with pytest.raises(NotFoundError):
-            drawn(result, begin=0, end=SECOND)
+            drawn(result, start=0, end=SECOND)
         with pytest.raises(NotFoundError):
             drawn(batched([]))
 

@@ -29,7 +29,7 @@ from windrow.reading.tables import open_ledger
 from windrow.reading.warnings import SHARES, warnings_of
 from windrow.verify import quality, verify
 from windrow.verify.invariants import INVARIANTS, SUITES
-from windrow.verify.quality import Checked
+from windrow.verify.quality import QualityResult
 from windrow.verify.quality import embedded as embedded_rows
 from windrow.verify.quality.great_expectations import library
 
@@ -60,7 +60,7 @@ TOGETHER = (
 )
 
 
-def assert_alike(left: Checked, right: Checked) -> None:
+def assert_alike(left: QualityResult, right: QualityResult) -> None:
     """Two checks of one ledger say the same of it; of many failing rows each may show others."""
     assert len(left.outcomes) == len(right.outcomes)
     for one, other in zip(left.outcomes, right.outcomes, strict=True):
@@ -71,7 +71,7 @@ def assert_alike(left: Checked, right: Checked) -> None:
     assert replace(left, outcomes=()) == replace(right, outcomes=())
 
 
-def look(session: Any, world: World, *names: str) -> Checked:
+def look(session: Any, world: World, *names: str) -> QualityResult:
     """Check a ledger by some of the expectations."""
     gx = library()
     from windrow.verify.quality.expectation import expectation

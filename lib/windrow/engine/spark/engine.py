@@ -31,7 +31,7 @@ from windrow.delta.lock import commit_lock
 from windrow.delta.log import DeltaRsLog, Log, number_after
 from windrow.delta.maintenance import DeltaRsMaintenance, TableMaintenance
 from windrow.delta.store_errors import cause_of
-from windrow.delta.table import is_managed, missing, open_table, overtaken, unwritable
+from windrow.delta.table import is_managed, missing_error, open_table, overtaken, unwritable
 from windrow.engine.engine import Engine, SideFiles
 from windrow.engine.side_files import DIRECTORY, LocalSideFiles, StoredSideFiles
 from windrow.engine.spark.journal import SparkJournal
@@ -183,7 +183,7 @@ class SparkEngine(Engine):
         if path is not None:
             return LocalSideFiles(path, self.settings.durable)
         if self.log(place).latest() is None:
-            raise missing(place, "ledger")
+            raise missing_error(place, "ledger")
         journal = f"{place}/{DIRECTORY}/plans"
         if is_catalog_name(place):
             *home, name = parts(place)

@@ -10,8 +10,8 @@ from typing import Any
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
-from windrow.columnar.arrow import plain
-from windrow.delta.log import Table, commits
+from windrow.columnar.arrow import to_plain_types
+from windrow.delta.log import TableInfo, commits
 from windrow.delta.logfiles import entry_path
 from windrow.delta.store_errors import cause_of
 from windrow.delta.table import unreadable
@@ -31,11 +31,11 @@ class SparkLog:
 
     session: SparkSession
     reference: str
-    _table: Table | None = None
+    _table: TableInfo | None = None
     _commits: dict[int, dict[str, Any]] = field(default_factory=dict)  # from some version to the latest one
     _added: dict[int, Added] = field(default_factory=dict)  # of commits that do not count their rows
 
-    def table(self) -> Table | None:
+    def table(self) -> TableInfo | None:
         """Return the table's identity and latest version, None when there is no table."""
         newest = self._newest(2)
         if newest is None:
@@ -50,8 +50,8 @@ class SparkLog:
             if properties is None:  # it has just gone
                 return None
             id_, feed = properties["id"], properties["properties"].get(FEED) == "true"
-        schema = plain(self.session.sql(f"SELECT * FROM {self.reference} LIMIT 0").toArrow()).schema
-        self._table = Table(id_, version, schema, of_column(schema), feed, chunks.is_raw(schema))
+        schema = to_plain_types(self.session.sql(f"SELECT * FROM {self.reference} LIMIT 0").toArrow()).schema
+        self._table = TableInfo(id_, version, schema, of_column(schema), feed, chunks.is_raw(schema))
         return self._table
 
     def latest(self) -> tuple[int, str | None] | None:

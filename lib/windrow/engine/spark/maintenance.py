@@ -11,9 +11,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from windrow.delta.maintenance import Compacted
-from windrow.delta.table import is_managed, missing, unwritable
+from windrow.delta.table import is_managed, missing_error, unwritable
 from windrow.engine.spark.log import NO_TABLE
-from windrow.model.tables import is_of_topology, reached, reached_of
+from windrow.model.tables import is_topology_ledger, reached, reached_of
 from windrow.rows.session_settings import WHOLE_TIMES, configured
 
 SIZES = ("spark.databricks.delta.optimize.minFileSize", "spark.databricks.delta.optimize.maxFileSize")
@@ -37,7 +37,7 @@ class SparkMaintenance:
     def reached(self, before: int, depot_id: str) -> int:
         """Return the depot version up to which this ledger had read at time `before` (microseconds), -1 for none."""
         columns = self.session.table(self.reference).columns
-        started = f"unix_micros({'h.' if is_of_topology(columns) else ''}started_at)"
+        started = f"unix_micros({'h.' if is_topology_ledger(columns) else ''}started_at)"
         return reached_of(self._rows(reached(columns, self.reference, started, before)), depot_id)
 
     def description(self) -> str:
@@ -95,5 +95,5 @@ class SparkMaintenance:
                 return [row.asDict() for row in self.session.sql(statement).selectExpr(*(columns or "*")).collect()]
         except PySparkException as error:
             if error.getCondition() in NO_TABLE:
-                raise missing(self.reference, self.role) from error
+                raise missing_error(self.reference, self.role) from error
             raise unwritable(self.reference, self.role, error) from error

@@ -11,11 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import counted, to_numpy, whole
+from windrow.columnar.arrow import combine_chunks, counted, to_numpy
 from windrow.columnar.compiled import ByteArray, Flags, Ints
 from windrow.formats.raw.checksum import checksums
-from windrow.formats.raw.queue import REMEMBERED_CHUNKS, Chunk, Queue
-from windrow.formats.raw.segment import Run
+from windrow.formats.raw.queue import REMEMBERED_CHUNKS, Queue, QueuedChunk
+from windrow.formats.raw.segment import ByteRun
 from windrow.formats.raw.source import BEGIN, CHUNK, RECEIVED_AT, VERSION
 from windrow.formats.texts import Texts, gathered
 from windrow.model.chunks import FIRST
@@ -26,7 +26,7 @@ REQUIRED = ("raw_source", "sequence", "bytes", "received_at")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Arrived:
+class SourceChunks:
     """The chunks of a source in the order of versions and numbers, as columns; no object is made for a chunk.
 
     Chunk `i` has the bytes `buffer[bounds[i]:bounds[i + 1]]`. `digest` has two numbers for each (see `queue.DIGEST`).
@@ -53,18 +53,18 @@ class Arrived:
         first, count = int(self.number[0]), self.number.size
         return self.in_order and queue.take_run(first, count, bool(self.last[-1]), digests)
 
-    def run(self) -> Run:
+    def run(self) -> ByteRun:
         """Return the bytes of all chunks, which are in order."""
         pieces = np.zeros((self.number.size, 5), np.int64)
         pieces[:, BEGIN] = self.bounds[:-1] - self.bounds[0]
         pieces[:, CHUNK], pieces[:, RECEIVED_AT], pieces[:, VERSION] = self.number, self.received_at, self.version
-        return Run(self.buffer[self.bounds[0] : self.bounds[-1]], pieces, bool(self.last[-1]))
+        return ByteRun(self.buffer[self.bounds[0] : self.bounds[-1]], pieces, bool(self.last[-1]))
 
-    def __iter__(self) -> Iterator[Chunk]:
+    def __iter__(self) -> Iterator[QueuedChunk]:
         """Yield each chunk."""
         content = self.buffer.data
         for at in range(self.number.size):
-            yield Chunk(
+            yield QueuedChunk(
                 number=int(self.number[at]),
                 content=content[self.bounds[at] : self.bounds[at + 1]],
                 last=bool(self.last[at]),
@@ -74,12 +74,12 @@ class Arrived:
             )
 
 
-def arrived_of(rows: pa.Table) -> dict[str, Arrived]:
+def arrived_of(rows: pa.Table) -> dict[str, SourceChunks]:
     """Return the chunks in rows (`RAW` and `version`) by source."""
     good = np.flatnonzero(pc.is_null(faults_of(rows)).to_numpy())
     if not good.size:
         return {}
-    sources = whole(rows["raw_source"]).dictionary_encode()
+    sources = combine_chunks(rows["raw_source"]).dictionary_encode()
     columns = [to_numpy(rows[name], 0) for name in ("sequence", "received_at", "version")]
     order = good[np.lexsort((columns[0][good], columns[2][good], to_numpy(sources.indices, 0)[good]))]
     source, number, received_at, version = (column[order] for column in (to_numpy(sources.indices, 0), *columns))
@@ -94,11 +94,11 @@ def arrived_of(rows: pa.Table) -> dict[str, Arrived]:
     in_order = np.logical_and.reduceat(follows, begins)
     names, ends = sources.dictionary, np.append(begins[1:], order.size)
     return {
-        name: Arrived(
-            buffer, bounds[begin : end + 1], number[begin:end], received_at[begin:end], version[begin:end],
-            last[begin:end], digest[begin:end], bool(ordered),
+        name: SourceChunks(
+            buffer, bounds[start : end + 1], number[start:end], received_at[start:end], version[start:end],
+            last[start:end], digest[start:end], bool(ordered),
         )
-        for name, begin, end, ordered in zip(
+        for name, start, end, ordered in zip(
             names.take(pa.array(source[begins])).to_pylist(), begins.tolist(), ends.tolist(), in_order, strict=True
         )
     }  # fmt: skip
@@ -106,8 +106,8 @@ def arrived_of(rows: pa.Table) -> dict[str, Arrived]:
 
 def _contents(column: pa.ChunkedArray, order: Ints) -> tuple[ByteArray, Ints]:
     """Return the contents of rows one behind the other, and their bounds; without a copy if they are so already."""
-    texts = Texts.of(whole(column.cast(pa.large_binary())))  # which may have more than 2 GiB
-    return gathered(texts.buffer, texts.begin[order], texts.end[order])
+    texts = Texts.of(combine_chunks(column.cast(pa.large_binary())))  # which may have more than 2 GiB
+    return gathered(texts.buffer, texts.start[order], texts.end[order])
 
 
 def invalid_of(rows: pa.Table) -> list[dict[str, Any]]:

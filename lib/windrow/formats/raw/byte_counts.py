@@ -6,7 +6,7 @@ from dataclasses import astuple, dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Volume:
+class ByteCounts:
     """Numbers of bytes: read = framed + rejected + repeated + kept.
 
     `framed` bytes are in good records, headers and blank lines. `repeated` bytes are in chunks that came before. `kept`
@@ -19,6 +19,6 @@ class Volume:
     repeated: int
     kept: int
 
-    def __add__(self, other: Volume) -> Volume:
+    def __add__(self, other: ByteCounts) -> ByteCounts:
         """Return the sum of both."""
-        return Volume(*(one + another for one, another in zip(astuple(self), astuple(other), strict=True)))
+        return ByteCounts(*(one + another for one, another in zip(astuple(self), astuple(other), strict=True)))

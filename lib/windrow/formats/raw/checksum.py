@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windrow.columnar.arrow import read_only
-from windrow.columnar.blocks import eight
+from windrow.columnar.blocks import load_u64
 from windrow.columnar.compiled import ByteArray, Ints, compiled, inlined
 
 PRIME_1, PRIME_2, PRIME_3, PRIME_4, PRIME_5 = (
@@ -26,17 +26,17 @@ def checksum(content: bytes | memoryview) -> int:
     return int(checksums(np.frombuffer(content, np.uint8), np.array([0]), np.array([len(content)]))[0])
 
 
-def checksums(buffer: ByteArray, begin: Ints, end: Ints) -> npt.NDArray[np.uint64]:
-    """Return the XXH64 of each run of bytes from `begin` to `end`."""
-    sums = np.empty(begin.size, np.uint64)
-    _fill(read_only(buffer), read_only(begin), read_only(end), sums)
+def checksums(buffer: ByteArray, start: Ints, end: Ints) -> npt.NDArray[np.uint64]:
+    """Return the XXH64 of each run of bytes from `start` to `end`."""
+    sums = np.empty(start.size, np.uint64)
+    _fill(read_only(buffer), read_only(start), read_only(end), sums)
     return sums
 
 
 @compiled
-def _fill(buffer: ByteArray, begin: Ints, end: Ints, sums: npt.NDArray[np.uint64]) -> None:
-    for number in range(len(begin)):
-        sums[number] = _xxh64(buffer, np.uint64(begin[number]), np.uint64(end[number]))
+def _fill(buffer: ByteArray, start: Ints, end: Ints, sums: npt.NDArray[np.uint64]) -> None:
+    for number in range(len(start)):
+        sums[number] = _xxh64(buffer, np.uint64(start[number]), np.uint64(end[number]))
 
 
 @inlined
@@ -45,10 +45,10 @@ def _xxh64(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> np.uint64:
     if length >= STRIPE:
         one, two, three, four = PRIME_1 + PRIME_2, PRIME_2, np.uint64(0), np.uint64(0) - PRIME_1
         while at + STRIPE <= stop:
-            one += eight(buffer, at) * PRIME_2
-            two += eight(buffer, at + EIGHT) * PRIME_2
-            three += eight(buffer, at + EIGHT + EIGHT) * PRIME_2
-            four += eight(buffer, at + EIGHT + EIGHT + EIGHT) * PRIME_2
+            one += load_u64(buffer, at) * PRIME_2
+            two += load_u64(buffer, at + EIGHT) * PRIME_2
+            three += load_u64(buffer, at + EIGHT + EIGHT) * PRIME_2
+            four += load_u64(buffer, at + EIGHT + EIGHT + EIGHT) * PRIME_2
             one = (one << np.uint64(31) | one >> np.uint64(33)) * PRIME_1
             two = (two << np.uint64(31) | two >> np.uint64(33)) * PRIME_1
             three = (three << np.uint64(31) | three >> np.uint64(33)) * PRIME_1
@@ -66,7 +66,7 @@ def _xxh64(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> np.uint64:
         total = PRIME_5
     total += length
     while at + EIGHT <= stop:
-        mixed = eight(buffer, at) * PRIME_2
+        mixed = load_u64(buffer, at) * PRIME_2
         total ^= (mixed << np.uint64(31) | mixed >> np.uint64(33)) * PRIME_1
         total = (total << np.uint64(27) | total >> np.uint64(37)) * PRIME_1 + PRIME_4
         at += EIGHT

@@ -19,9 +19,9 @@ import numpy as np
 from windrow.columnar.compiled import Ints
 from windrow.formats.codecs import Codec, Damage, Frame, frames, has_magic, next_magic
 from windrow.formats.format import Format
-from windrow.formats.raw.queue import Missing
-from windrow.formats.raw.segment import Run, Step, piece_of
-from windrow.formats.raw.source import BEGIN, CHUNK, OFFSET, RECEIVED_AT, VERSION, Pieces, Source
+from windrow.formats.raw.queue import ChunkGap
+from windrow.formats.raw.segment import ByteRun, Step, piece_of
+from windrow.formats.raw.source import BEGIN, CHUNK, OFFSET, RECEIVED_AT, VERSION, Pieces, RawSourceState
 
 CODEC, GAP = "format_codec", "format_gap"
 
@@ -34,7 +34,7 @@ class Decompression:
     frames, `excess` by how much frames are longer than their contents.
     """
 
-    source: Source
+    source: RawSourceState
     format: Format
     steps: list[Step] = field(default_factory=list)
     rejects: list[dict[str, Any]] = field(default_factory=list)
@@ -42,14 +42,14 @@ class Decompression:
     excess: int = 0
 
     @classmethod
-    def of(cls, source: Source, steps: Iterable[Step], format_: Format) -> Decompression:
+    def of(cls, source: RawSourceState, steps: Iterable[Step], format_: Format) -> Decompression:
         """Decompress what a queue released, after what is kept of the source, and keep what is unfinished."""
         done = cls(source, format_)
         if format_.codec == "none":
             done.steps = done._as_they_are(list(steps))
             return done
         for step in steps:
-            if isinstance(step, Missing):
+            if isinstance(step, ChunkGap):
                 done._give_up(step)
             elif not done._take(step, all_or_nothing=True):
                 for part in _by_version(step):  # so that it does not matter which versions are read together
@@ -58,23 +58,23 @@ class Decompression:
 
     def _as_they_are(self, steps: list[Step]) -> list[Step]:
         """Return steps after the bytes that another codec left, which belong to the version that comes now."""
-        kept, first = Run.of_chunks(self.source.encoded), steps[0] if steps else None
+        kept, first = ByteRun.of_chunks(self.source.encoded), steps[0] if steps else None
         if first is None or not kept.buffer.size:
             return steps
-        kept.pieces[:, VERSION] = first.pieces[0, VERSION] if isinstance(first, Run) else first.version
+        kept.pieces[:, VERSION] = first.pieces[0, VERSION] if isinstance(first, ByteRun) else first.version
         self.source.encoded, self.source.decoded = [], (0, 0)
         return [kept, *steps]
 
-    def _give_up(self, gap: Missing) -> None:
+    def _give_up(self, gap: ChunkGap) -> None:
         """Reject the unfinished frame before a gap."""
-        kept = Run.of_chunks(self.source.encoded)
+        kept = ByteRun.of_chunks(self.source.encoded)
         self._reject(kept, 0, kept.buffer.size, GAP, "bytes before or after it never came", gap.version)
         self.source.encoded = []
         self.steps.append(gap)
 
-    def _take(self, run: Run, *, all_or_nothing: bool = False) -> bool:
+    def _take(self, run: ByteRun, *, all_or_nothing: bool = False) -> bool:
         """Decompress a run; with `all_or_nothing`, return False and do nothing if not all of it is frames."""
-        both = Run.of_chunks(self.source.encoded).followed_by(run)
+        both = ByteRun.of_chunks(self.source.encoded).followed_by(run)
         buffer, at = both.buffer.tobytes(), 0
         while True:
             frames, damage = self._frames(both, buffer, at)
@@ -83,12 +83,12 @@ class Decompression:
             if damage is not None and all_or_nothing:
                 return False
             self._add(both, frames, int(run.pieces[0, VERSION]))
-            at = damage.begin if damage is not None else frames[-1].end if frames else at
+            at = damage.start if damage is not None else frames[-1].end if frames else at
             end = None if damage is None else self._end_of_damage(both, buffer, at)
             if damage is None or end is None:
                 break
             self._reject(both, at, end, CODEC, damage.why, int(run.pieces[-1, VERSION]))
-            self.steps.append(Missing(0, 0, int(run.pieces[-1, VERSION])))
+            self.steps.append(ChunkGap(0, 0, int(run.pieces[-1, VERSION])))
             at = end
         self.source.encoded = [] if run.last else both.chunks_from(at)
         if run.last:
@@ -97,47 +97,49 @@ class Decompression:
             self.source.decoded = 0, 0  # the next frame begins in another chunk
         return True
 
-    def _frames(self, run: Run, buffer: bytes, at: int, count: int | None = None) -> tuple[list[Frame], Damage | None]:
+    def _frames(
+        self, run: ByteRun, buffer: bytes, at: int, count: int | None = None
+    ) -> tuple[list[Frame], Damage | None]:
         """Return the frames from a position on, all or so many, and the damage after them, if there is any."""
         frames_read: list[Frame] = []
         chunk, size = self.source.decoded
         for item in islice(frames(buffer, at, self._codec, self.format.limits.max_decoded_bytes), count):
             if isinstance(item, Damage):
                 return frames_read, item
-            own = int(run.pieces[piece_of(run.pieces, np.array([item.begin]))[0], CHUNK])
+            own = int(run.pieces[piece_of(run.pieces, np.array([item.start]))[0], CHUNK])
             chunk, size = own, len(item.content) + (size if own == chunk else 0)
             # guard: decoded-bounded
             if size > self.format.limits.max_decoded_bytes:
                 most = self.format.limits.max_decoded_bytes
                 return frames_read, Damage(
-                    item.begin, f"the {self._codec} frames decode to more than {most} bytes together"
+                    item.start, f"the {self._codec} frames decode to more than {most} bytes together"
                 )
-            if self._is_too_long(run, item.begin, item.end):
-                return frames_read, self._too_long(item.begin)
+            if self._is_too_long(run, item.start, item.end):
+                return frames_read, self._too_long(item.start)
             frames_read.append(item)
         return frames_read, None
 
-    def _unfinished(self, run: Run, at: int) -> Damage | None:
+    def _unfinished(self, run: ByteRun, at: int) -> Damage | None:
         """Return the damage if the frame that begins at a position can have no end."""
         if at < run.buffer.size and run.last:
             return Damage(at, "the last frame is cut short")
         return self._too_long(at) if self._is_too_long(run, at, run.buffer.size) else None
 
-    def _is_too_long(self, run: Run, begin: int, end: int) -> bool:
+    def _is_too_long(self, run: ByteRun, start: int, end: int) -> bool:
         """Whether bytes of several chunks, which may have to be kept, are too many for one frame."""
-        if end - begin <= self.format.limits.max_pending_bytes:
+        if end - start <= self.format.limits.max_pending_bytes:
             return False
-        first, last = piece_of(run.pieces, np.array([begin, end - 1]))
+        first, last = piece_of(run.pieces, np.array([start, end - 1]))
         return bool(first < last)
 
     def _too_long(self, at: int) -> Damage:
         most = self.format.limits.max_pending_bytes
         return Damage(at, f"a {self._codec} frame in several chunks has more than max_pending_bytes, {most}")
 
-    def _end_of_damage(self, run: Run, buffer: bytes, begin: int) -> int | None:
+    def _end_of_damage(self, run: ByteRun, buffer: bytes, start: int) -> int | None:
         """Return up to where bytes that begin no frame are rejected now, None if the next bytes decide that."""
-        most = begin + self.format.limits.max_record_bytes
-        at = begin
+        most = start + self.format.limits.max_record_bytes
+        at = start
         while True:
             at = next_magic(buffer, at + 1, self._codec)
             if at >= most:
@@ -150,23 +152,23 @@ class Decompression:
             if damage is None and self._unfinished(run, at) is None:
                 return None
 
-    def _add(self, run: Run, frames: Iterable[Frame], since: int, *, at_end: bool = False) -> None:
+    def _add(self, run: ByteRun, frames: Iterable[Frame], since: int, *, at_end: bool = False) -> None:
         """Add the contents of frames as a run of their own, none before the version `since`.
 
         The end of the source has a piece too.
         """
         rows: list[list[int]] = []
-        begin = 0
+        start = 0
         contents = [frame.content for frame in frames]
         for frame in frames:
-            first, last = run.pieces[piece_of(run.pieces, np.array([frame.begin, frame.end - 1]))]
+            first, last = run.pieces[piece_of(run.pieces, np.array([frame.start, frame.end - 1]))]
             chunk, size = self.source.decoded
             size = size if chunk == first[CHUNK] else 0
             version = max(last[VERSION], since)
-            rows.append([begin, first[CHUNK], size, last[RECEIVED_AT], version])
-            begin += len(frame.content)
+            rows.append([start, first[CHUNK], size, last[RECEIVED_AT], version])
+            start += len(frame.content)
             self.source.decoded = int(first[CHUNK]), size + len(frame.content)
-            longer = len(frame.content) - (frame.end - frame.begin)
+            longer = len(frame.content) - (frame.end - frame.start)
             self.grown += max(0, longer)
             self.excess += max(0, -longer)
         if at_end:
@@ -175,14 +177,14 @@ class Decompression:
             rows = [[0, last[CHUNK], size if chunk == last[CHUNK] else 0, last[RECEIVED_AT], last[VERSION]]]
         if rows:
             buffer = np.frombuffer(b"".join(contents), np.uint8)
-            self.steps.append(Run(buffer, np.array(rows, np.int64), at_end))
+            self.steps.append(ByteRun(buffer, np.array(rows, np.int64), at_end))
 
-    def _reject(self, run: Run, begin: int, end: int, reason: str, why: str, version: int) -> None:
+    def _reject(self, run: ByteRun, start: int, end: int, reason: str, why: str, version: int) -> None:
         """Reject compressed bytes."""
-        if begin == end:
+        if start == end:
             return
-        first, last = run.pieces[piece_of(run.pieces, np.array([begin, end - 1]))]
-        inside = int(first[OFFSET] + begin - first[BEGIN])
+        first, last = run.pieces[piece_of(run.pieces, np.array([start, end - 1]))]
+        inside = int(first[OFFSET] + start - first[BEGIN])
         self.rejects.append(
             {
                 "raw_source": self.source.name,
@@ -193,8 +195,8 @@ class Decompression:
                 "ordinal": inside,
                 "reason": reason,
                 "detail": f"chunk {first[CHUNK]}{f', byte {inside}' if inside else ''}: {why}",
-                "bytes": end - begin,
-                "content": run.buffer[begin:end].tobytes(),
+                "bytes": end - start,
+                "content": run.buffer[start:end].tobytes(),
             }
         )
 
@@ -203,7 +205,7 @@ class Decompression:
         return cast("Codec", self.format.codec)
 
 
-def _by_version(run: Run) -> Iterator[Run]:
+def _by_version(run: ByteRun) -> Iterator[ByteRun]:
     """Cut a run into the chunks of each version."""
     versions: Ints = run.pieces[:, VERSION]
     bounds = np.append(run.pieces[:, BEGIN], run.buffer.size)
@@ -211,4 +213,4 @@ def _by_version(run: Run) -> Iterator[Run]:
     for first, end in pairwise(cuts):
         pieces: Pieces = run.pieces[first:end].copy()
         pieces[:, BEGIN] -= bounds[first]
-        yield Run(run.buffer[bounds[first] : bounds[end]], pieces, run.last and end == len(versions))
+        yield ByteRun(run.buffer[bounds[first] : bounds[end]], pieces, run.last and end == len(versions))

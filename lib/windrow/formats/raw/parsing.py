@@ -16,19 +16,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import read_only, texts
+from windrow.columnar.arrow import read_only, string_array
 from windrow.columnar.compiled import ByteArray, Flags, Ints, compiled
 from windrow.errors import FormatPluginError, WindrowError
 from windrow.formats.format import Format
 from windrow.formats.framing import GAP, MALFORMED, OPEN, OVERSIZE, RECORD, DelimitedFraming
 from windrow.formats.installed import HINT, failed
-from windrow.formats.raw.spans import Spans
+from windrow.formats.raw.spans import RecordSpans
 from windrow.formats.records import (
     REJECTS,
     TEXT_AFTER_QUOTE,
     HeaderRefused,
-    Parsed,
     Parser,
+    ParseResult,
     Records,
     uniform_rejects,
 )
@@ -39,20 +39,20 @@ CUT = {
     GAP: ("format_gap", "bytes before or after it never came"),
     MALFORMED: ("format_syntax", TEXT_AFTER_QUOTE),
 }
-MISFRAMED = texts(["format_columns", "format_syntax"])  # reasons of a record that may be several
+MISFRAMED = string_array(["format_columns", "format_syntax"])  # reasons of a record that may be several
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class RecordValues:
     """The final spans, the rows of the good ones (`span` says of which each is), and the bad ones (`REJECTS`)."""
 
-    spans: Spans
+    spans: RecordSpans
     fields: pa.Table
     span: Ints
     bad: pa.Table
 
 
-def parse(spans: Spans, format_: Format) -> Values:
+def parse(spans: RecordSpans, format_: Format) -> RecordValues:
     """Parse the spans that are records."""
     bad = [
         uniform_rejects(np.flatnonzero(spans.kind == what), reason, None, why) for what, (reason, why) in CUT.items()
@@ -69,18 +69,18 @@ def parse(spans: Spans, format_: Format) -> Values:
             rows.append(row)
             result.append(refused)
         framing = format_.delimited
-        before = spans.begin.size
+        before = spans.start.size
         spans = spans if framing is None else _repaired(spans, pa.concat_tables(result), framing)
         bad += result
-        todo = np.arange(before, spans.begin.size)
+        todo = np.arange(before, spans.start.size)
     span, fields = np.concatenate([np.empty(0, np.int64), *rows]), pa.concat_tables(tables)
     if len(rows) > 1:
-        order = np.argsort(spans.begin[span], kind="stable")
+        order = np.argsort(spans.start[span], kind="stable")
         span, fields = span[order], fields.take(pa.array(order))
-    return Values(spans, fields, span, pa.concat_tables(bad))
+    return RecordValues(spans, fields, span, pa.concat_tables(bad))
 
 
-def _by_header(spans: Spans, chosen: Ints) -> dict[bytes | None, Ints]:
+def _by_header(spans: RecordSpans, chosen: Ints) -> dict[bytes | None, Ints]:
     columns = [segment.columns for segment in spans.segments]
     if len(set(columns)) == 1:
         return {columns[0]: chosen}
@@ -90,21 +90,21 @@ def _by_header(spans: Spans, chosen: Ints) -> dict[bytes | None, Ints]:
     return {header: chosen[np.isin(spans.segment[chosen], among)] for header, among in groups.items()}
 
 
-def _parsed(spans: Spans, chosen: Ints, header: bytes | None, format_: Format) -> tuple[pa.Table, Ints, pa.Table]:
+def _parsed(spans: RecordSpans, chosen: Ints, header: bytes | None, format_: Format) -> tuple[pa.Table, Ints, pa.Table]:
     """Parse spans with one header; return the fields, the spans they belong to, and the bad ones."""
     try:
         parser = format_.parser_of(header)
     except HeaderRefused as error:
         refused = uniform_rejects(chosen, error.reason, None, f"the header of its source: {error}")
         return format_.parser.schema.empty_table(), np.empty(0, np.int64), refused
-    first, last = int(spans.begin[chosen].min(initial=len(spans.buffer))), int(spans.end[chosen].max(initial=0))
+    first, last = int(spans.start[chosen].min(initial=len(spans.buffer))), int(spans.end[chosen].max(initial=0))
     buffer = spans.buffer[first:last]
-    begin, end = format_.framing.content(buffer, spans.begin[chosen] - first, spans.end[chosen] - first)
-    parsed = _whole(parser, Records(buffer, begin, end), format_.limits.type)
+    start, end = format_.framing.content(buffer, spans.start[chosen] - first, spans.end[chosen] - first)
+    parsed = _whole(parser, Records(buffer, start, end), format_.limits.type)
     return parsed.fields, chosen[parsed.record], _refused(parsed.rejects, chosen)
 
 
-def _whole(parser: Parser, records: Records, name: str | None) -> Parsed:
+def _whole(parser: Parser, records: Records, name: str | None) -> ParseResult:
     """Parse records. Raises FormatPluginError if that fails, or unless each record is good, bad or skipped, once."""
     try:
         parsed = parser.parse(records)
@@ -124,7 +124,7 @@ def _whole(parser: Parser, records: Records, name: str | None) -> Parsed:
     return parsed
 
 
-def _each_once(parsed: Parsed, count: int) -> bool:
+def _each_once(parsed: ParseResult, count: int) -> bool:
     """Tell whether the rows are in the order of their records, and all other records are either bad or skipped."""
     good = parsed.record
     if good.size and not (good[0] >= 0 and good[-1] < count and bool((good[1:] >= good[:-1]).all())):
@@ -143,7 +143,7 @@ def _refused(rejects: pa.Table, chosen: Ints) -> pa.Table:
     return pa.table([span, rejects["reason"], column, within], schema=REJECTS)
 
 
-def _bad_headers(spans: Spans, format_: Format) -> Iterator[pa.Table]:
+def _bad_headers(spans: RecordSpans, format_: Format) -> Iterator[pa.Table]:
     for span in spans.headers.tolist():
         try:
             format_.parser_of(spans.segments[int(spans.segment[span])].columns)
@@ -151,12 +151,12 @@ def _bad_headers(spans: Spans, format_: Format) -> Iterator[pa.Table]:
             yield uniform_rejects(np.array([span]), error.reason, None, str(error))
 
 
-def _repaired(spans: Spans, bad: pa.Table, framing: DelimitedFraming) -> Spans:
+def _repaired(spans: RecordSpans, bad: pa.Table, framing: DelimitedFraming) -> RecordSpans:
     """Return the spans with bad records cut off after their first line, and their remaining lines as new records."""
     cut, ends = [], []
     parents, begins, stops = [], [], []
     for span in _of_several_lines(spans, bad, framing.delimiter).tolist():
-        lines = _lines(spans, int(spans.begin[span]), int(spans.end[span]), framing)
+        lines = _lines(spans, int(spans.start[span]), int(spans.end[span]), framing)
         if lines is None:
             continue
         cut.append(span)
@@ -169,31 +169,31 @@ def _repaired(spans: Spans, bad: pa.Table, framing: DelimitedFraming) -> Spans:
     return spans.split(np.array(cut), np.array(ends), np.array(parents, np.int64), np.array(begins), np.array(stops))
 
 
-def _of_several_lines(spans: Spans, bad: pa.Table, delimiter: bytes) -> Ints:
+def _of_several_lines(spans: RecordSpans, bad: pa.Table, delimiter: bytes) -> Ints:
     """Return bad spans that may be several records: those with the first byte of a delimiter before their end."""
     span = bad["record"].filter(pc.is_in(bad["reason"], value_set=MISFRAMED)).to_numpy()
-    return span[_holds(read_only(spans.buffer), spans.begin[span], spans.end[span] - len(delimiter), delimiter[0])]
+    return span[_holds(read_only(spans.buffer), spans.start[span], spans.end[span] - len(delimiter), delimiter[0])]
 
 
 @compiled
-def _holds(buffer: ByteArray, begin: Ints, end: Ints, byte: int) -> Flags:
+def _holds(buffer: ByteArray, start: Ints, end: Ints, byte: int) -> Flags:
     """Return which runs of bytes hold this byte."""
-    holding = np.zeros(len(begin), np.bool_)
-    for number in range(len(begin)):
-        for place in range(begin[number], end[number]):
+    holding = np.zeros(len(start), np.bool_)
+    for number in range(len(start)):
+        for place in range(start[number], end[number]):
             holding[number] |= buffer[place] == byte
     return holding
 
 
-def _lines(spans: Spans, begin: int, end: int, framing: DelimitedFraming) -> list[int] | None:
+def _lines(spans: RecordSpans, start: int, end: int, framing: DelimitedFraming) -> list[int] | None:
     """Return where the first line of a record ends, and each record after it; None if the last one does not fit."""
-    content, delimiter = spans.buffer[begin:end].tobytes(), framing.delimiter
+    content, delimiter = spans.buffer[start:end].tobytes(), framing.delimiter
     first = content.find(delimiter) + len(delimiter)
     if first < len(delimiter) or first >= len(content):
         return None
-    rest = spans.buffer[begin + first : end]
+    rest = spans.buffer[start + first : end]
     framed = framing.frame(rest, 0, 0, last=not content.endswith(delimiter))
     # The parser refuses a malformed one, as it would refuse it anywhere.
     if framed.rest != len(rest) or not np.isin(framed.kind, (RECORD, MALFORMED)).all():
         return None
-    return [begin + first, *(framed.end + begin + first).tolist()]
+    return [start + first, *(framed.end + start + first).tolist()]

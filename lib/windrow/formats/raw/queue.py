@@ -27,7 +27,7 @@ REMEMBERED_CHUNKS = 1_024  # of a source; a guess: a producer that sends again h
 LOST = bytes(DIGEST_BYTES)  # the digest that stands for a chunk that was given up
 
 
-class Chunk(NamedTuple):
+class QueuedChunk(NamedTuple):
     """A chunk as it arrived; `received_at` is in microseconds.
 
     `digest` identifies the content: its length, whether it is the last chunk, and a checksum. `ordinal` numbers the
@@ -45,7 +45,7 @@ class Chunk(NamedTuple):
     offset: int = 0
 
     @classmethod
-    def of(cls, number: int, content: bytes | memoryview, last: bool, received_at: int, version: int) -> Chunk:
+    def of(cls, number: int, content: bytes | memoryview, last: bool, received_at: int, version: int) -> QueuedChunk:
         """Return a chunk with its digest."""
         digest = DIGEST.pack(2 * len(content) + last + 1, checksum(content))
         return cls(number, content, last, received_at, version, digest)
@@ -56,16 +56,16 @@ class Chunk(NamedTuple):
         return (int.from_bytes(self.digest[:8], "big") - 1) // 2
 
 
-class Refused(NamedTuple):
+class RejectedChunk(NamedTuple):
     """A chunk that is not taken, why, and the depot version in which that was decided."""
 
-    chunk: Chunk
+    chunk: QueuedChunk
     reason: str
     detail: str
     version: int
 
 
-class Missing(NamedTuple):
+class ChunkGap(NamedTuple):
     """Chunks from `first` up to, but not including, `behind` that were given up in a depot version."""
 
     first: int
@@ -73,14 +73,14 @@ class Missing(NamedTuple):
     version: int
 
 
-class Taken(NamedTuple):
+class ReleasedChunk(NamedTuple):
     """The next chunk in order, and the depot version that brought it or the last of the chunks before it."""
 
-    chunk: Chunk
+    chunk: QueuedChunk
     version: int
 
 
-Step = Taken | Missing | Refused
+Step = ReleasedChunk | ChunkGap | RejectedChunk
 
 
 @dataclass(slots=True)
@@ -89,17 +89,17 @@ class Queue:
 
     next: int = FIRST
     ended: bool = False
-    waiting: dict[int, Chunk] = field(default_factory=dict)
+    waiting: dict[int, QueuedChunk] = field(default_factory=dict)
     digests: bytes = b""  # of the chunks before `next`, the latest last
 
-    def take(self, arrived: Iterable[Chunk], max_pending_bytes: int) -> Iterator[Step]:
+    def take(self, arrived: Iterable[QueuedChunk], max_pending_bytes: int) -> Iterator[Step]:
         """Take chunks version by version, and yield in order what becomes of them and of held ones."""
         in_order = sorted(arrived, key=lambda one: (one.version, one.number, one.received_at, one.digest))
         for version, chunks in groupby(in_order, attrgetter("version")):
             yield from self._take(version, chunks, max_pending_bytes)
             self.digests = self.digests[-REMEMBERED_CHUNKS * DIGEST_BYTES :]
 
-    def _take(self, version: int, arrived: Iterable[Chunk], max_pending_bytes: int) -> Iterator[Step]:
+    def _take(self, version: int, arrived: Iterable[QueuedChunk], max_pending_bytes: int) -> Iterator[Step]:
         ordinals = Counter[int]()
         for one in arrived:
             chunk = one._replace(ordinal=ordinals[one.number])
@@ -108,11 +108,11 @@ class Queue:
             if why is None:
                 self.waiting[chunk.number] = chunk
             else:
-                yield Refused(chunk, *why, version)
+                yield RejectedChunk(chunk, *why, version)
         yield from self._release(version)
         while sum(chunk.size for chunk in self.waiting.values()) > max_pending_bytes:
             behind = min(self.waiting)
-            yield Missing(self.next, behind, version)
+            yield ChunkGap(self.next, behind, version)
             self.digests += LOST * min(behind - self.next, REMEMBERED_CHUNKS)
             self.next = behind
             yield from self._release(version)
@@ -128,16 +128,16 @@ class Queue:
         self.digests = (self.digests + digests)[-REMEMBERED_CHUNKS * DIGEST_BYTES :]
         return True
 
-    def _refusal(self, chunk: Chunk) -> tuple[str, str] | None:
+    def _refusal(self, chunk: QueuedChunk) -> tuple[str, str] | None:
         """Return why a chunk is refused, None if it is not."""
         if chunk.number in self.waiting:
             return _compare(chunk, self.waiting[chunk.number].digest)
         if chunk.number >= self.next:
             return ("format_conflict", self._behind_last) if self.ended else None
-        begin = len(self.digests) - (self.next - chunk.number) * DIGEST_BYTES
-        if begin < 0:
+        start = len(self.digests) - (self.next - chunk.number) * DIGEST_BYTES
+        if start < 0:
             return "format_conflict", "it came before, too long ago to be compared"
-        return _compare(chunk, self.digests[begin : begin + DIGEST_BYTES])
+        return _compare(chunk, self.digests[start : start + DIGEST_BYTES])
 
     @property
     def _behind_last(self) -> str:
@@ -149,14 +149,14 @@ class Queue:
             self.next += 1
             self.digests += chunk.digest
             self.ended = chunk.last
-            yield Taken(chunk, version)
+            yield ReleasedChunk(chunk, version)
         if self.ended:
             behind, self.waiting = self.waiting, {}
             for number in sorted(behind):
-                yield Refused(behind[number], "format_conflict", self._behind_last, version)
+                yield RejectedChunk(behind[number], "format_conflict", self._behind_last, version)
 
 
-def _compare(chunk: Chunk, digest: bytes) -> tuple[str, str]:
+def _compare(chunk: QueuedChunk, digest: bytes) -> tuple[str, str]:
     if digest == LOST:
         return "format_gap", "it came after it was given up"
     if digest == chunk.digest:

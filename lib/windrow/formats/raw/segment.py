@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from windrow.columnar.compiled import ByteArray, Ints
 from windrow.formats.format import Format
-from windrow.formats.framing import AFTER_GAP, BLANK, GAP, RECORD, Framed, SpanCollector
-from windrow.formats.raw.queue import Chunk, Missing, Taken
-from windrow.formats.raw.source import BEGIN, CHUNK, OFFSET, RECEIVED_AT, VERSION, Pieces, Source, located
+from windrow.formats.framing import AFTER_GAP, BLANK, GAP, RECORD, FrameResult, SpanCollector
+from windrow.formats.raw.queue import ChunkGap, QueuedChunk, ReleasedChunk
+from windrow.formats.raw.source import BEGIN, CHUNK, OFFSET, RECEIVED_AT, VERSION, Pieces, RawSourceState, located
 
 Number = TypeVar("Number", np.uint8, np.int64)
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -25,7 +25,7 @@ NO_HEADER = b""  # the header of a source whose first chunk was given up
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ByteRun:
     """The bytes of chunks that follow each other, a row of `Pieces` for each, and whether the source ends with them."""
 
     buffer: ByteArray
@@ -33,57 +33,57 @@ class Run:
     last: bool
 
     @classmethod
-    def of(cls, taken: list[Taken]) -> Run:
+    def of(cls, taken: list[ReleasedChunk]) -> ByteRun:
         """Join the chunks that a queue released."""
         contents = [np.frombuffer(step.chunk.content, np.uint8) for step in taken]
         begins = np.cumsum([0, *(content.size for content in contents)])
         rows = [
-            [begin, step.chunk.number, step.chunk.offset, step.chunk.received_at, step.version]
-            for begin, step in zip(begins[:-1].tolist(), taken, strict=True)
+            [start, step.chunk.number, step.chunk.offset, step.chunk.received_at, step.version]
+            for start, step in zip(begins[:-1].tolist(), taken, strict=True)
         ]
         pieces = np.array(rows, np.int64).reshape(-1, 5)
         return cls(joined(contents, np.uint8), pieces, bool(taken) and taken[-1].chunk.last)
 
     @classmethod
-    def of_chunks(cls, chunks: list[Chunk]) -> Run:
+    def of_chunks(cls, chunks: list[QueuedChunk]) -> ByteRun:
         """Join chunks that were released in their `version`."""
-        return cls.of([Taken(chunk, chunk.version) for chunk in chunks])
+        return cls.of([ReleasedChunk(chunk, chunk.version) for chunk in chunks])
 
-    def followed_by(self, run: Run) -> Run:
+    def followed_by(self, run: ByteRun) -> ByteRun:
         """Return the bytes of both."""
         pieces = run.pieces.copy()
         pieces[:, BEGIN] += self.buffer.size
-        return Run(joined([self.buffer, run.buffer], np.uint8), np.concatenate([self.pieces, pieces]), run.last)
+        return ByteRun(joined([self.buffer, run.buffer], np.uint8), np.concatenate([self.pieces, pieces]), run.last)
 
-    def chunks_from(self, at: int) -> list[Chunk]:
+    def chunks_from(self, at: int) -> list[QueuedChunk]:
         """Return the bytes from a position on as chunks, each with the version that released it."""
         if at == self.buffer.size:
             return []
         pieces, buffer = _behind(self.pieces, at), self.buffer[at:].tobytes()
         bounds = np.append(pieces[:, BEGIN], len(buffer)).tolist()
         return [
-            Chunk(row[CHUNK], buffer[begin:end], False, row[RECEIVED_AT], row[VERSION], b"", offset=row[OFFSET])
-            for row, begin, end in zip(pieces.tolist(), bounds, bounds[1:], strict=False)
-            if begin < end
+            QueuedChunk(row[CHUNK], buffer[start:end], False, row[RECEIVED_AT], row[VERSION], b"", offset=row[OFFSET])
+            for row, start, end in zip(pieces.tolist(), bounds, bounds[1:], strict=False)
+            if start < end
         ]
 
 
-Step: TypeAlias = Run | Missing  # what follows next in a source
+Step: TypeAlias = ByteRun | ChunkGap  # what follows next in a source
 
 
-def steps_of(released: Iterable[Taken | Missing]) -> Iterator[Step]:
+def steps_of(released: Iterable[ReleasedChunk | ChunkGap]) -> Iterator[Step]:
     """Join the chunks that a queue released, up to each gap."""
-    taken: list[Taken] = []
+    taken: list[ReleasedChunk] = []
     for one in released:
-        if isinstance(one, Taken):
+        if isinstance(one, ReleasedChunk):
             taken.append(one)
             continue
         if taken:
-            yield Run.of(taken)
+            yield ByteRun.of(taken)
         yield one
         taken = []
     if taken:
-        yield Run.of(taken)
+        yield ByteRun.of(taken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,23 +97,23 @@ class Segment:
     source: str
     buffer: ByteArray
     pieces: Pieces
-    framed: Framed
+    framed: FrameResult
     version: Ints
     columns: bytes | None
     header: int = -1
     mark: int = 0
 
 
-def segments(source: Source, steps: Iterable[Step], format_: Format) -> Iterator[Segment]:
+def segments(source: RawSourceState, steps: Iterable[Step], format_: Format) -> Iterator[Segment]:
     """Frame what a source's queue released, and keep the unfinished bytes in the source."""
-    run: Run | None = None
+    run: ByteRun | None = None
     for step in steps:
-        if isinstance(step, Run):
+        if isinstance(step, ByteRun):
             if run is not None:
                 yield _segment(source, run, format_)
             run = step
             continue
-        yield _segment(source, run or Run.of([]), format_, gap=step.version)
+        yield _segment(source, run or ByteRun.of([]), format_, gap=step.version)
         run = None
         source.state = AFTER_GAP
         source.begun = True
@@ -123,7 +123,7 @@ def segments(source: Source, steps: Iterable[Step], format_: Format) -> Iterator
         yield _segment(source, run, format_)
 
 
-def _segment(source: Source, run: Run, format_: Format, gap: int | None = None) -> Segment:
+def _segment(source: RawSourceState, run: ByteRun, format_: Format, gap: int | None = None) -> Segment:
     """Frame the rest of a source and the chunks after it; if a gap follows, in the version `gap`, no bytes are kept."""
     buffer, pieces = _behind_rest(source, run, gap)
     last, seen = run.last, len(source.rest) if source.begun else 0
@@ -148,7 +148,7 @@ def _segment(source: Source, run: Run, format_: Format, gap: int | None = None) 
     return Segment(source.name, buffer, pieces, framed, version, source.header, header, mark)
 
 
-def _behind_rest(source: Source, run: Run, gap: int | None) -> tuple[ByteArray, Pieces]:
+def _behind_rest(source: RawSourceState, run: ByteRun, gap: int | None) -> tuple[ByteArray, Pieces]:
     """Return the rest of a source and a run, and their pieces; the rest takes the version that completes it."""
     if not source.rest:
         return run.buffer, run.pieces
@@ -164,7 +164,7 @@ def joined(arrays: list[npt.NDArray[Number]], kind: type[Number]) -> npt.NDArray
     return filled[0] if len(filled) == 1 else np.concatenate([np.empty(0, kind), *filled])
 
 
-def _mark(source: Source, buffer: ByteArray, format_: Format, last: bool) -> int:
+def _mark(source: RawSourceState, buffer: ByteArray, format_: Format, last: bool) -> int:
     """Return the size of the byte-order mark with which a source begins, -1 if it is not known yet."""
     if source.begun or not format_.text:
         source.begun = True
@@ -174,14 +174,14 @@ def _mark(source: Source, buffer: ByteArray, format_: Format, last: bool) -> int
     return size
 
 
-def mark_size(begin: bytes, last: bool) -> int:
+def mark_size(start: bytes, last: bool) -> int:
     """Return the size of the byte-order mark that bytes begin with, -1 if more are needed to tell."""
-    if begin.startswith(BYTE_ORDER_MARK):
+    if start.startswith(BYTE_ORDER_MARK):
         return len(BYTE_ORDER_MARK)
-    return -1 if BYTE_ORDER_MARK.startswith(begin) and not last else 0
+    return -1 if BYTE_ORDER_MARK.startswith(start) and not last else 0
 
 
-def _header(source: Source, framed: Framed, buffer: ByteArray, format_: Format) -> int:
+def _header(source: RawSourceState, framed: FrameResult, buffer: ByteArray, format_: Format) -> int:
     """Return the number of the header's span and remember the header; -1 if there is none.
 
     It is the first record that is not empty; those above it become BLANK.
@@ -189,22 +189,22 @@ def _header(source: Source, framed: Framed, buffer: ByteArray, format_: Format) 
     if format_.header is None or source.header is not None:
         return -1
     for first in np.flatnonzero(framed.kind == RECORD).tolist():
-        begin, end = format_.framing.content(buffer, framed.begin[[first]], framed.end[[first]])
+        start, end = format_.framing.content(buffer, framed.start[[first]], framed.end[[first]])
         # guard: header-not-empty
-        if begin[0] < end[0]:
-            source.header = buffer[begin[0] : end[0]].tobytes()
+        if start[0] < end[0]:
+            source.header = buffer[start[0] : end[0]].tobytes()
             return int(first)
         framed.kind[first] = BLANK
     return -1
 
 
-def _cut_rest(framed: Framed, length: int) -> Framed:
+def _cut_rest(framed: FrameResult, length: int) -> FrameResult:
     """Cut off the unfinished record before a gap."""
     if framed.rest == length:
         return framed
-    begin, end = np.append(framed.begin, framed.rest), np.append(framed.end, length)
-    return Framed(
-        begin, end, np.append(framed.decided_after, length + 1), np.append(framed.kind, GAP), length, AFTER_GAP
+    start, end = np.append(framed.start, framed.rest), np.append(framed.end, length)
+    return FrameResult(
+        start, end, np.append(framed.decided_after, length + 1), np.append(framed.kind, GAP), length, AFTER_GAP
     )
 
 

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import TIME, counted, text, texts
+from windrow.columnar.arrow import TIME, counted, string_array, string_scalar
 from windrow.columnar.compiled import Ints, compiled, inlined
-from windrow.formats.raw.queue import Chunk, Queue
+from windrow.formats.raw.queue import Queue, QueuedChunk
 from windrow.model import tables
 
 Pieces = np.ndarray[tuple[int, int], np.dtype[np.int64]]
@@ -36,7 +36,7 @@ READ = ["raw_source", "chunk", "last", "content", "framing", "digests", "receive
 
 
 @dataclass(slots=True)
-class Source:
+class RawSourceState:
     """The state of one source.
 
     `rest` are the bytes of the unfinished record. `pieces` has a row for each chunk they come from: the position in the
@@ -56,7 +56,7 @@ class Source:
     begun: bool = False
     header: bytes | None = None
     fingerprint: str = ""
-    encoded: list[Chunk] = field(default_factory=list)
+    encoded: list[QueuedChunk] = field(default_factory=list)
     decoded: tuple[int, int] = (0, 0)
 
     @property
@@ -65,7 +65,7 @@ class Source:
         return len(self.rest) + sum(len(chunk.content) for chunk in self._chunks)
 
     @property
-    def _chunks(self) -> list[Chunk]:
+    def _chunks(self) -> list[QueuedChunk]:
         """Return the chunks that are kept: those before the queue's next one are not decompressed yet."""
         return [*self.encoded, *self.queue.waiting.values()]
 
@@ -101,13 +101,13 @@ class Source:
             }
 
     @classmethod
-    def of(cls, rows: list[Mapping[str, Any]]) -> Source:
+    def of(cls, rows: list[Mapping[str, Any]]) -> RawSourceState:
         """Read a source from its rows, with times in microseconds."""
         (own,) = [row for row in rows if row["framing"] is not None]
         framing = json.loads(own["framing"])
         names = ("chunk", "content", "last", "received_at", "depot_version")
         kept = sorted(
-            [Chunk.of(*(row[name] for name in names)) for row in rows if row is not own],
+            [QueuedChunk.of(*(row[name] for name in names)) for row in rows if row is not own],
             key=attrgetter("number"),
         )
         encoded = [chunk for chunk in kept if chunk.number < own["chunk"]]
@@ -129,21 +129,21 @@ class Source:
         )
 
 
-def sources_of(partial: pa.Table, names: Collection[str] | None = None) -> dict[str, Source]:
+def sources_of(partial: pa.Table, names: Collection[str] | None = None) -> dict[str, RawSourceState]:
     """Return the sources with these names in the `partial` rows of a ledger, or all sources."""
     if names is not None:
-        partial = partial.filter(pc.is_in(partial["raw_source"], texts(list(names))))
+        partial = partial.filter(pc.is_in(partial["raw_source"], string_array(list(names))))
     rows: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in counted(partial.select(READ)).to_pylist():
         rows[row["raw_source"]].append(row)
-    return {name: Source.of(own) for name, own in rows.items()}
+    return {name: RawSourceState.of(own) for name, own in rows.items()}
 
 
-def changes(before: pa.Table, touched: Iterable[Source]) -> pa.Table:
+def changes(before: pa.Table, touched: Iterable[RawSourceState]) -> pa.Table:
     """Return the rows that change: those of the touched sources, and those of chunks that are no longer held."""
     known: dict[str, set[str]] = defaultdict(set)
     touched = list(touched)
-    own_before = before.filter(pc.is_in(before["raw_source"], texts([source.name for source in touched])))
+    own_before = before.filter(pc.is_in(before["raw_source"], string_array([source.name for source in touched])))
     for id_, name in zip(own_before["id"].to_pylist(), own_before["raw_source"].to_pylist(), strict=True):
         known[name].add(id_)
     rows: list[dict[str, Any]] = []
@@ -158,7 +158,7 @@ def changes(before: pa.Table, touched: Iterable[Source]) -> pa.Table:
         gone = ids - {one["id"] for one in own}
         rows += [{"id": id_, tables.DELETED: True, "known": True, "raw_source": source.name} for id_ in sorted(gone)]
     columns = {field.name: pa.array([row.get(field.name) for row in rows], field.type) for field in SCHEMA}
-    return pa.table(columns | {"state": pa.repeat(text("partial"), len(rows))}, SCHEMA)
+    return pa.table(columns | {"state": pa.repeat(string_scalar("partial"), len(rows))}, SCHEMA)
 
 
 @compiled
@@ -172,7 +172,7 @@ def located(begins: Ints, position: Ints) -> Ints:
 
 
 @compiled
-def placed(pieces: Pieces, begin: Ints, end: Ints, spans: Ints) -> tuple[Ints, Ints, Ints]:
+def placed(pieces: Pieces, start: Ints, end: Ints, spans: Ints) -> tuple[Ints, Ints, Ints]:
     """Return the chunk and the offset where spans begin, and when their last bytes came; `pieces` is transposed."""
     chunk, offset, received = (
         np.empty(len(spans), np.int64),
@@ -182,10 +182,10 @@ def placed(pieces: Pieces, begin: Ints, end: Ints, spans: Ints) -> tuple[Ints, I
     first, last = 0, 0
     for number in range(len(spans)):
         span = spans[number]
-        first = _piece(pieces[BEGIN], first, begin[span])
+        first = _piece(pieces[BEGIN], first, start[span])
         last = _piece(pieces[BEGIN], last, end[span] - 1)
         chunk[number] = pieces[CHUNK, first]
-        offset[number] = pieces[OFFSET, first] + begin[span] - pieces[BEGIN, first]
+        offset[number] = pieces[OFFSET, first] + start[span] - pieces[BEGIN, first]
         received[number] = pieces[RECEIVED_AT, last]
     return chunk, offset, received
 

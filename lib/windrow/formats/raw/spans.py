@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import TIME, read_only
 from windrow.columnar.compiled import ByteArray, Ints
-from windrow.expressions import Mapping
+from windrow.expressions import ColumnMapping
 from windrow.formats.format import Format
 from windrow.formats.framing import RECORD
 from windrow.formats.raw.segment import Segment, joined
@@ -33,8 +33,8 @@ SIGNED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Spans:
-    """Spans from `begin` to `end`, what each is (`framing.RECORD`, ...), and the depot version that completed it.
+class RecordSpans:
+    """Spans from `start` to `end`, what each is (`framing.RECORD`, ...), and the depot version that completed it.
 
     `segment` is the segment of each span, `pieces` are the chunks that the bytes come from. `headers` are the spans
     that name the columns.
@@ -43,7 +43,7 @@ class Spans:
     segments: Sequence[Segment]
     buffer: ByteArray
     pieces: Pieces
-    begin: Ints
+    start: Ints
     end: Ints
     kind: Ints
     version: Ints
@@ -51,22 +51,22 @@ class Spans:
     headers: Ints
 
     @classmethod
-    def of(cls, segments: Sequence[Segment]) -> Spans:
+    def of(cls, segments: Sequence[Segment]) -> RecordSpans:
         """Combine the spans of segments."""
         base = np.cumsum([0, *(len(segment.buffer) for segment in segments)])[:-1]
         framed = [segment.framed for segment in segments]
-        counts = [len(one.begin) for one in framed]
+        counts = [len(one.start) for one in framed]
         first = np.cumsum([0, *counts])[:-1]
         shift = np.repeat(base, counts)
         pieces = [segment.pieces.copy() for segment in segments]
-        for of_segment, begin in zip(pieces, base.tolist(), strict=True):
-            of_segment[:, BEGIN] += begin
+        for of_segment, start in zip(pieces, base.tolist(), strict=True):
+            of_segment[:, BEGIN] += start
         headers = [at + segment.header for at, segment in zip(first, segments, strict=True) if segment.header >= 0]
         return cls(
             segments=segments,
             buffer=joined([segment.buffer for segment in segments], np.uint8),
             pieces=np.concatenate([np.empty((0, 5), np.int64), *pieces]),
-            begin=joined([one.begin for one in framed], np.int64) + shift,
+            start=joined([one.start for one in framed], np.int64) + shift,
             end=joined([one.end for one in framed], np.int64) + shift,
             kind=joined([one.kind for one in framed], np.int64),
             version=joined([segment.version for segment in segments], np.int64),
@@ -80,21 +80,21 @@ class Spans:
         is_record[self.headers] = False
         return np.flatnonzero(is_record)
 
-    def between(self, begin: int, end: int) -> Spans:
+    def between(self, start: int, end: int) -> RecordSpans:
         """Return the spans with these numbers, which are counted from 0 again."""
-        own, headers = slice(begin, end), self.headers[(begin <= self.headers) & (self.headers < end)]
-        columns = {name: getattr(self, name)[own] for name in ("begin", "end", "kind", "version", "segment")}
-        return replace(self, headers=headers - begin, **columns)
+        own, headers = slice(start, end), self.headers[(start <= self.headers) & (self.headers < end)]
+        columns = {name: getattr(self, name)[own] for name in ("start", "end", "kind", "version", "segment")}
+        return replace(self, headers=headers - start, **columns)
 
-    def split(self, shortened: Ints, ends: Ints, parents: Ints, begin: Ints, end: Ints) -> Spans:
+    def split(self, shortened: Ints, ends: Ints, parents: Ints, start: Ints, end: Ints) -> RecordSpans:
         """Move the ends of some spans forward, and append records, each with version and segment of its parent span."""
         former = self.end.copy()
         former[shortened] = ends
         return replace(
             self,
-            begin=np.append(self.begin, begin),
+            start=np.append(self.start, start),
             end=np.append(former, end),
-            kind=np.append(self.kind, np.full(begin.size, RECORD)),
+            kind=np.append(self.kind, np.full(start.size, RECORD)),
             version=np.append(self.version, self.version[parents]),
             segment=np.append(self.segment, self.segment[parents]),
         )
@@ -105,7 +105,7 @@ class Spans:
         Rows of one span follow each other; the `ordinal` numbers them from 0.
         """
         columns = np.ascontiguousarray(self.pieces.T)
-        chunk, offset, received = placed(columns, self.begin, self.end, spans)
+        chunk, offset, received = placed(columns, self.start, self.end, spans)
         return {
             "raw_source": self._names(spans),
             "chunk": pa.array(chunk),
@@ -117,8 +117,8 @@ class Spans:
     def contents(self, spans: Ints) -> pa.ChunkedArray:
         """Return the bytes of spans, in arrays within Arrow's size limit."""
         buffer = read_only(self.buffer)
-        texts = Texts(buffer, self.begin[spans], self.end[spans], np.ones(spans.size, np.bool_))
-        number = np.cumsum(texts.end - texts.begin) // CONTENT_BYTES
+        texts = Texts(buffer, self.start[spans], self.end[spans], np.ones(spans.size, np.bool_))
+        number = np.cumsum(texts.end - texts.start) // CONTENT_BYTES
         arrays = [texts.take(np.flatnonzero(number == one)).array(pa.binary()) for one in np.unique(number)]
         return pa.chunked_array(arrays, pa.binary())
 
@@ -142,7 +142,7 @@ def with_places(fields: pa.Schema) -> pa.Schema:
     return pa.schema([*fields, *(pa.field(name, type_) for name, type_ in PLACE if name not in fields.names)])
 
 
-def used_by(mapping: Mapping | None, format_: Format) -> tuple[Format, pa.Schema]:
+def used_by(mapping: ColumnMapping | None, format_: Format) -> tuple[Format, pa.Schema]:
     """Return the format that converts what a mapping uses, or the columns of a message, and the columns of records."""
     names = columns_of(format_.parser.schema).names
     # guard: unused-not-converted

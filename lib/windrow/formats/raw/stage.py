@@ -17,17 +17,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import TIME, at_once
+from windrow.columnar.arrow import TIME, run_parallel
 from windrow.formats.format import Format
 from windrow.formats.installed import OWN
-from windrow.formats.raw.arrived import Arrived, arrived_of, invalid_of
-from windrow.formats.raw.byte_counts import Volume
+from windrow.formats.raw.arrived import SourceChunks, arrived_of, invalid_of
+from windrow.formats.raw.byte_counts import ByteCounts
 from windrow.formats.raw.decompression import Decompression
-from windrow.formats.raw.parsing import Values, parse
-from windrow.formats.raw.queue import Missing, Refused
+from windrow.formats.raw.parsing import RecordValues, parse
+from windrow.formats.raw.queue import ChunkGap, RejectedChunk
 from windrow.formats.raw.segment import Segment, Step, segments, steps_of
-from windrow.formats.raw.source import Source, changes, sources_of
-from windrow.formats.raw.spans import Spans
+from windrow.formats.raw.source import RawSourceState, changes, sources_of
+from windrow.formats.raw.spans import RecordSpans
 from windrow.model.commits import VERSION
 
 REJECTS = pa.schema(
@@ -42,7 +42,7 @@ PARALLEL_BYTES = 2**22  # fewer take less time than threads
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StageResult:
     """The result of the stage.
 
     `fields` has the rows of good records: their fields, `spans.PLACE`, and the depot version that completed each
@@ -53,11 +53,11 @@ class Staged:
     fields: pa.Table
     rejects: pa.Table
     partial: pa.Table
-    volume: Volume
+    volume: ByteCounts
 
-    def __add__(self, other: Staged) -> Staged:
+    def __add__(self, other: StageResult) -> StageResult:
         """Combine the results of different sources."""
-        return Staged(
+        return StageResult(
             pa.concat_tables([self.fields, other.fields]),
             pa.concat_tables([self.rejects, other.rejects]),
             pa.concat_tables([self.partial, other.partial]),
@@ -75,13 +75,13 @@ class FramedChunks:
 
     segments: Sequence[Segment]
     rejects: Sequence[Mapping[str, Any]]
-    touched: Collection[Source]
+    touched: Collection[RawSourceState]
     read: int
     kept_before: int
     excess: int = 0
 
 
-def stage(rows: pa.Table, partial: pa.Table, format_: Format) -> Staged:
+def stage(rows: pa.Table, partial: pa.Table, format_: Format) -> StageResult:
     """Turn rows of a raw depot (`chunks.RAW` and `version`) into records, given the partial rows of the ledger."""
     return staged(framed(rows, partial, format_), partial, format_)
 
@@ -90,7 +90,7 @@ def framed(rows: pa.Table, partial: pa.Table, format_: Format) -> FramedChunks:
     """Frame the chunks in rows, each source after what the ledger has kept of it."""
     arrived = arrived_of(rows)
     sources = sources_of(partial, arrived.keys())
-    touched = {name: sources.get(name) or Source(name) for name in arrived}
+    touched = {name: sources.get(name) or RawSourceState(name) for name in arrived}
     kept = sum(source.byte_count for source in touched.values())
     rejects = invalid_of(rows)
     read = sum(one["bytes"] for one in rejects) + sum(chunks.byte_count for chunks in arrived.values())
@@ -108,67 +108,67 @@ def framed(rows: pa.Table, partial: pa.Table, format_: Format) -> FramedChunks:
     return FramedChunks(result, rejects, touched.values(), read, kept, excess)
 
 
-def released(source: Source, chunks: Arrived, format_: Format) -> tuple[list[Step], list[dict[str, Any]]]:
+def released(source: RawSourceState, chunks: SourceChunks, format_: Format) -> tuple[list[Step], list[dict[str, Any]]]:
     """Let the queue of a source take chunks; return what it releases, and the chunks that it refuses."""
     if chunks.taken_by(source.queue):
         return [chunks.run()], []
     taken = list(source.queue.take(chunks, format_.limits.max_pending_bytes))
-    refused = [_refused(source.name, one) for one in taken if isinstance(one, Refused)]
-    return list(steps_of(one for one in taken if not isinstance(one, Refused))), refused
+    refused = [_refused(source.name, one) for one in taken if isinstance(one, RejectedChunk)]
+    return list(steps_of(one for one in taken if not isinstance(one, RejectedChunk))), refused
 
 
-def given_up(name: str, partial: pa.Table, format_: Format, reject: Mapping[str, Any]) -> Staged:
+def given_up(name: str, partial: pa.Table, format_: Format, reject: Mapping[str, Any]) -> StageResult:
     """Return what becomes of a source if nothing comes after what is kept of it, for a reason that is a reject."""
-    source = sources_of(partial, [name]).get(name) or Source(name)
+    source = sources_of(partial, [name]).get(name) or RawSourceState(name)
     kept = source.byte_count
-    gap = Missing(source.queue.next, source.queue.next, reject["version"])
+    gap = ChunkGap(source.queue.next, source.queue.next, reject["version"])
     chunks = FramedChunks(list(segments(source, [gap], format_)), [reject], [source], reject["bytes"], kept)
     return staged(chunks, partial, format_)
 
 
-def staged(chunks: FramedChunks, partial: pa.Table, format_: Format) -> Staged:
+def staged(chunks: FramedChunks, partial: pa.Table, format_: Format) -> StageResult:
     """Parse the records of chunks, and combine them with the refused chunks and the sources' new state.
 
     Many bytes are parsed on all cores, also those of one source. The parser of a package is called by one thread.
     """
-    spans = Spans.of(chunks.segments)
+    spans = RecordSpans.of(chunks.segments)
     parts = pa.cpu_count() if format_.limits.type in OWN and len(spans.buffer) >= PARALLEL_BYTES else 1
     if parts == 1:
         return _staged(chunks, spans, partial, format_)
-    pieces = list(staged_pieces(chunks, spans, -(-spans.begin.size // parts) or 1))
-    result = at_once([bound(_staged, *piece, partial, format_) for piece in pieces], len(spans.buffer))
+    pieces = list(staged_pieces(chunks, spans, -(-spans.start.size // parts) or 1))
+    result = run_parallel([bound(_staged, *piece, partial, format_) for piece in pieces], len(spans.buffer))
     return reduce(add, result)
 
 
-def staged_in_pieces(chunks: FramedChunks, partial: pa.Table, format_: Format, most: int) -> Iterator[Staged]:
+def staged_in_pieces(chunks: FramedChunks, partial: pa.Table, format_: Format, most: int) -> Iterator[StageResult]:
     """Yield what `staged` returns for so many records at a time; the sum is the same."""
-    for piece in staged_pieces(chunks, Spans.of(chunks.segments), most):
+    for piece in staged_pieces(chunks, RecordSpans.of(chunks.segments), most):
         yield _staged(*piece, partial, format_)
 
 
-def staged_pieces(chunks: FramedChunks, spans: Spans, most: int) -> Iterator[tuple[FramedChunks, Spans]]:
+def staged_pieces(chunks: FramedChunks, spans: RecordSpans, most: int) -> Iterator[tuple[FramedChunks, RecordSpans]]:
     """Yield so many spans at a time; what the chunks are besides is with the first ones."""
     yield chunks, spans.between(0, most)
-    for begin in range(most, spans.begin.size, most):
-        yield FramedChunks([], [], [], 0, 0), spans.between(begin, begin + most)
+    for start in range(most, spans.start.size, most):
+        yield FramedChunks([], [], [], 0, 0), spans.between(start, start + most)
 
 
-def _staged(chunks: FramedChunks, spans: Spans, partial: pa.Table, format_: Format) -> Staged:
+def _staged(chunks: FramedChunks, spans: RecordSpans, partial: pa.Table, format_: Format) -> StageResult:
     values = parse(spans, format_)
     refused = pa.concat_tables([rejects_of(values), pa.Table.from_pylist(list(chunks.rejects), REJECTS)])
-    volume = Volume(
+    volume = ByteCounts(
         read=chunks.read,
         framed=_framed(values, chunks.segments) + chunks.excess,
         rejected=_bytes(refused, repeated=False),
         repeated=_bytes(refused, repeated=True),
         kept=sum(source.byte_count for source in chunks.touched) - chunks.kept_before,
     )
-    return Staged(fields_of(values), refused, changes(partial, chunks.touched), volume)
+    return StageResult(fields_of(values), refused, changes(partial, chunks.touched), volume)
 
 
-def _framed(values: Values, segments: Iterable[Segment]) -> int:
+def _framed(values: RecordValues, segments: Iterable[Segment]) -> int:
     """Count the bytes of good records, headers and byte-order marks."""
-    size = values.spans.end - values.spans.begin
+    size = values.spans.end - values.spans.start
     bad = values.bad["record"].to_numpy()
     return int(size.sum() - size[bad].sum()) + sum(one.mark for one in segments)
 
@@ -178,7 +178,7 @@ def _bytes(rejects: pa.Table, *, repeated: bool) -> int:
     return int(pc.sum(chosen["bytes"]).as_py() or 0)
 
 
-def fields_of(values: Values) -> pa.Table:
+def fields_of(values: RecordValues) -> pa.Table:
     """Return the fields of good records, the position of each (`spans.PLACE`), and its version (`VERSION`)."""
     table = values.fields
     for name, column in values.spans.places(values.span).items():
@@ -187,7 +187,7 @@ def fields_of(values: Values) -> pa.Table:
     return table.append_column(VERSION, pa.array(values.spans.version[values.span]))
 
 
-def rejects_of(values: Values) -> pa.Table:
+def rejects_of(values: RecordValues) -> pa.Table:
     """Return the bad records as rows of `REJECTS`."""
     spans = values.spans
     span = values.bad["record"].to_numpy()
@@ -200,14 +200,14 @@ def rejects_of(values: Values) -> pa.Table:
         "ordinal": pa.nulls(span.size, pa.int64()),
         "reason": values.bad["reason"],
         "detail": pc.binary_join_element_wise("chunk ", chunk, ", offset ", offset, ": ", why, ""),
-        "bytes": spans.end[span] - spans.begin[span],
+        "bytes": spans.end[span] - spans.start[span],
         "content": spans.contents(span),
         "field": values.bad["column"],
     }
     return pa.table({name: columns[name] for name in REJECTS.names}, REJECTS)
 
 
-def _refused(source: str, refused: Refused) -> dict[str, Any]:
+def _refused(source: str, refused: RejectedChunk) -> dict[str, Any]:
     chunk = refused.chunk
     return {
         "raw_source": source,

@@ -20,18 +20,18 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.columnar.compiled import ByteArray, Ints
-from windrow.errors import require
+from windrow.errors import ensure
 from windrow.formats.automaton import Automaton
 from windrow.formats.codecs import Codec, decode_whole
 from windrow.formats.format import Format
-from windrow.formats.framing import RECORD, DelimitedFraming, Framed
+from windrow.formats.framing import RECORD, DelimitedFraming, FrameResult
 from windrow.formats.raw.arrived import arrived_of
 from windrow.formats.raw.parsing import parse
-from windrow.formats.raw.queue import Chunk, Taken
+from windrow.formats.raw.queue import QueuedChunk, ReleasedChunk
 from windrow.formats.raw.segment import BYTE_ORDER_MARK, Segment, mark_size, segments, steps_of
-from windrow.formats.raw.source import Source, sources_of
-from windrow.formats.raw.spans import Spans
-from windrow.formats.raw.stage import REJECTS, FramedChunks, Staged, fields_of, rejects_of, staged
+from windrow.formats.raw.source import RawSourceState, sources_of
+from windrow.formats.raw.spans import RecordSpans
+from windrow.formats.raw.stage import REJECTS, FramedChunks, StageResult, fields_of, rejects_of, staged
 from windrow.model.commits import VERSION
 
 PLAIN = pa.list_(pa.int64())
@@ -54,7 +54,7 @@ RESTS = pa.schema(
 class Body(NamedTuple):
     """Where the whole records of a chunk begin and end, the version that completes them, and their header."""
 
-    begin: int
+    start: int
     end: int
     version: int
     header: bytes | None
@@ -64,8 +64,8 @@ class Body(NamedTuple):
 class SourcePlan:
     """A source that is parsed in two passes: its chunks in order, and their bodies."""
 
-    source: Source
-    taken: list[Taken]
+    source: RawSourceState
+    taken: list[ReleasedChunk]
     bodies: dict[tuple[int, int], Body]  # by number and the version that brought it
 
 
@@ -76,7 +76,7 @@ def can_spread(format_: Format) -> bool:
 
 
 def _delimited(format_: Format) -> DelimitedFraming:
-    require(can_spread(format_), "the framing of the format is an automaton")
+    ensure(can_spread(format_), "the framing of the format is an automaton")
     return cast("DelimitedFraming", format_.framing)
 
 
@@ -86,7 +86,7 @@ def summarise(rows: pa.Table, format_: Format) -> pa.Table:
     return pa.Table.from_pylist(summaries, SUMMARIES)
 
 
-def _summary(name: str, chunk: Chunk, format_: Format) -> dict[str, Any]:
+def _summary(name: str, chunk: QueuedChunk, format_: Format) -> dict[str, Any]:
     row: dict[str, Any] = {
         "raw_source": name,
         "sequence": chunk.number,
@@ -111,14 +111,14 @@ def _summary(name: str, chunk: Chunk, format_: Format) -> dict[str, Any]:
     return row | totals | {"mark": mark, "head": head, "size": len(content), "excess": excess}
 
 
-def _decoded(chunk: Chunk, format_: Format) -> tuple[bytes | memoryview, int] | None:
+def _decoded(chunk: QueuedChunk, format_: Format) -> tuple[bytes | memoryview, int] | None:
     """Return the content of a chunk, and how many bytes its frames are longer than theirs; None if it is not whole."""
     if format_.codec == "none":
         return chunk.content, 0
     return decode_whole(bytes(chunk.content), cast("Codec", format_.codec), format_.limits.max_decoded_bytes)
 
 
-def plan_source(source: Source, rows: list[Mapping[str, Any]], format_: Format) -> SourcePlan | None:
+def plan_source(source: RawSourceState, rows: list[Mapping[str, Any]], format_: Format) -> SourcePlan | None:
     """Plan the second pass for a source from its summaries, None if it must go through the ordinary stage.
 
     This advances the queue of the source.
@@ -153,16 +153,16 @@ def plan_source(source: Source, rows: list[Mapping[str, Any]], format_: Format) 
     return None if length > framing.max_record_bytes else SourcePlan(source, taken, bodies)
 
 
-def _taken(source: Source, rows: list[Mapping[str, Any]], format_: Format) -> list[Taken] | None:
+def _taken(source: RawSourceState, rows: list[Mapping[str, Any]], format_: Format) -> list[ReleasedChunk] | None:
     """Take the chunks from the queue; None unless all of them are taken and none is held."""
     names, limits = ("last", "received_at", "version", "digest"), format_.limits
-    chunks = (Chunk(row["sequence"], b"", *(row[name] for name in names)) for row in rows)
+    chunks = (QueuedChunk(row["sequence"], b"", *(row[name] for name in names)) for row in rows)
     steps = list(source.queue.take(chunks, limits.max_pending_bytes))
-    taken = [step for step in steps if isinstance(step, Taken)]
+    taken = [step for step in steps if isinstance(step, ReleasedChunk)]
     return None if source.queue.waiting or not taken or len(taken) < len(steps) else taken
 
 
-def _header(source: Source, steps: list[Mapping[str, Any]], format_: Format) -> bytes | None:
+def _header(source: RawSourceState, steps: list[Mapping[str, Any]], format_: Format) -> bytes | None:
     """Return the header of a source, None if the first chunk does not begin with all of it."""
     if format_.header is None or source.header is not None:
         return source.header
@@ -170,8 +170,8 @@ def _header(source: Source, steps: list[Mapping[str, Any]], format_: Format) -> 
     if not head or source.rest:
         return None
     buffer = np.frombuffer(head, np.uint8)
-    begin, end = format_.framing.content(buffer, np.array([mark]), np.array([len(head)]))
-    return buffer[begin[0] : end[0]].tobytes() or None
+    start, end = format_.framing.content(buffer, np.array([mark]), np.array([len(head)]))
+    return buffer[start[0] : end[0]].tobytes() or None
 
 
 def cut_chunks(
@@ -182,23 +182,23 @@ def cut_chunks(
     for name, chunks in arrived_of(rows).items():
         for chunk in chunks if name in planned else ():
             whole = _decoded(chunk, format_)
-            require(whole is not None, "a chunk has whole frames in both passes")
+            ensure(whole is not None, "a chunk has whole frames in both passes")
             content = whole[0] if whole else b""
             body = planned[name].get((chunk.number, chunk.version))
             rest = {"raw_source": name, "chunk": chunk.number}
             if body is None:
                 yield None, [rest | {"offset": 0, "content": bytes(content)}]
                 continue
-            buffer = np.frombuffer(content, np.uint8)[body.begin : body.end]
+            buffer = np.frombuffer(content, np.uint8)[body.start : body.end]
             run = framing.automaton.follow(buffer, 0, 0, 0, framing.max_record_bytes)
-            outside = ((0, content[: body.begin]), (body.end, content[body.end :]))
+            outside = ((0, content[: body.start]), (body.end, content[body.end :]))
             rests = [rest | {"offset": offset, "content": bytes(part)} for offset, part in outside]
             yield _segment(name, chunk, body, buffer, run.ends), rests
 
 
-def _segment(name: str, chunk: Chunk, body: Body, buffer: ByteArray, ends: Ints) -> Segment:
-    framed = Framed(np.append(0, ends)[:-1], ends, ends, np.full_like(ends, RECORD), len(buffer), 0)
-    pieces = np.array([[0, chunk.number, body.begin, chunk.received_at, body.version]], np.int64)
+def _segment(name: str, chunk: QueuedChunk, body: Body, buffer: ByteArray, ends: Ints) -> Segment:
+    framed = FrameResult(np.append(0, ends)[:-1], ends, ends, np.full_like(ends, RECORD), len(buffer), 0)
+    pieces = np.array([[0, chunk.number, body.start, chunk.received_at, body.version]], np.int64)
     version = np.full(ends.size, body.version, np.int64)
     return Segment(name, buffer, pieces, framed, version, body.header)
 
@@ -223,7 +223,7 @@ def number_name(number: int) -> str:
 def parse_bodies(rows: pa.Table, bodies: Bodies, format_: Format, columns: pa.Schema) -> pa.Table:
     """Parse the bodies of chunks, each decoded and framed once; return what `parsed_schema` says."""
     cut = list(cut_chunks(rows, bodies, format_))
-    values = parse(Spans.of([segment for segment, _ in cut if segment is not None]), format_)
+    values = parse(RecordSpans.of([segment for segment, _ in cut if segment is not None]), format_)
     fields, rejects = fields_of(values), rejects_of(values)
     rests = pa.Table.from_pylist([rest for _, outside in cut for rest in outside], RESTS)
     named = fields.select(columns.names).cast(columns, safe=False)
@@ -237,13 +237,13 @@ def parse_bodies(rows: pa.Table, bodies: Bodies, format_: Format, columns: pa.Sc
     return pa.concat_tables(map(pa.table, kinds), promote_options="default").select(schema.names).cast(schema)
 
 
-def rejoined(taken: list[Taken], rests: Mapping[int, list[tuple[int, bytes]]]) -> list[Taken]:
+def rejoined(taken: list[ReleasedChunk], rests: Mapping[int, list[tuple[int, bytes]]]) -> list[ReleasedChunk]:
     """Return chunks in order without their bodies, given the rests by chunk number."""
     pieces = []
     for step in taken:
         parts = sorted(rests[step.chunk.number])
         # guard: second-pass-whole
-        require(bool(parts), f"chunk {step.chunk.number} came in the second pass as in the first")
+        ensure(bool(parts), f"chunk {step.chunk.number} came in the second pass as in the first")
         for at, (offset, content) in enumerate(parts):
             last = step.chunk.last and at == len(parts) - 1
             pieces.append(step._replace(chunk=step.chunk._replace(content=content, offset=offset, last=last)))
@@ -251,7 +251,7 @@ def rejoined(taken: list[Taken], rests: Mapping[int, list[tuple[int, bytes]]]) -
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ParsePlan:
     """The sources that are parsed in two passes, and the `others`, whose rows must go to the driver."""
 
     sources: dict[str, SourcePlan]
@@ -260,7 +260,7 @@ class Plan:
     excess: int  # bytes that the frames of their chunks are longer than their contents
 
     @classmethod
-    def of(cls, summaries: pa.Table, partial: pa.Table, format_: Format) -> Plan:
+    def of(cls, summaries: pa.Table, partial: pa.Table, format_: Format) -> ParsePlan:
         """Plan the second pass from the summaries."""
         known, rows = sources_of(partial), defaultdict(list)
         for row in summaries.to_pylist():
@@ -268,7 +268,7 @@ class Plan:
         sources: dict[str, SourcePlan] = {}
         kept = excess = 0
         for name, own in rows.items():
-            source = known.get(name) or Source(name)
+            source = known.get(name) or RawSourceState(name)
             before = source.byte_count
             source_plan = plan_source(source, own, format_)
             if source_plan is not None:
@@ -285,9 +285,9 @@ class Plan:
     @property
     def byte_count(self) -> int:
         """Return the number of bytes in all bodies."""
-        return sum(body.end - body.begin for bodies in self.bodies.values() for body in bodies.values())
+        return sum(body.end - body.start for bodies in self.bodies.values() for body in bodies.values())
 
-    def finish(self, rests: pa.Table, partial: pa.Table, format_: Format) -> Staged:
+    def finish(self, rests: pa.Table, partial: pa.Table, format_: Format) -> StageResult:
         """Parse the records that span several chunks, and update the sources; the bodies are not included.
 
         `rests` has rows of `RESTS` in any order.

@@ -1,5 +1,5 @@
 """Check a format: read files with it as a run would, piece by piece and without a depot."""
 
-from windrow.ingest.format_check.trial import Check, Checked, CheckedFile, Rejected
+from windrow.ingest.format_check.trial import CheckedFile, FormatChecker, FormatCheckResult, Rejected
 
-__all__ = ["Check", "Checked", "CheckedFile", "Rejected"]
+__all__ = ["CheckedFile", "FormatCheckResult", "FormatChecker", "Rejected"]

@@ -14,13 +14,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.errors import ExpressionError, FileUnreadableError, MessagesError, require
+from windrow.errors import ExpressionError, FileUnreadableError, MessagesError, ensure
 from windrow.formats.fields import parse, type_text
 from windrow.formats.format import Format, format_of
 from windrow.formats.raw.source import SCHEMA, sources_of
 from windrow.formats.raw.spans import columns_of, used_by, with_places
-from windrow.formats.raw.stage import Staged, given_up, stage
-from windrow.ingest.content import Content, Passed, Progress, size_of
+from windrow.formats.raw.stage import StageResult, given_up, stage
+from windrow.ingest.content import ByteCounter, Content, Progress, size_of
 from windrow.ingest.format_check import shown
 from windrow.ingest.format_check.output import Output
 from windrow.model import chunks
@@ -62,7 +62,7 @@ class CheckedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class FormatCheckResult:
     """The result for all files: `reasons` counts the bad records, and `rejects` are the first of them.
 
     `unused` are the fields that are not converted. `sample` has the first good records, and `messages` the messages
@@ -85,14 +85,14 @@ class Checked:
 class Piece:
     """The result for a piece of a file: its rejects in order, and the `first` of them with their place in the file."""
 
-    staged: Staged
+    staged: StageResult
     rejects: pa.Table
     first: list[dict[str, Any]]
     header: bytes | None
 
 
 @dataclass(slots=True)
-class Source:
+class CheckedSource:
     """The state between two chunks: the byte and the line of the file at which the unfinished record begins.
 
     At most `most` rejects of a piece are located.
@@ -103,7 +103,7 @@ class Source:
     received_at: int
     most: int
     byte_count: int = 0
-    begin: int = 0
+    start: int = 0
     line: int = 1
     rest: bytes = b""
     partial: pa.Table = field(default_factory=SCHEMA.empty_table)
@@ -130,7 +130,7 @@ class Source:
         detail = {"detail": f"chunk {number}: {why}"}
         return self._piece(given_up(self.name, self.partial, self.format, place | reject | detail), b"")
 
-    def _piece(self, staged: Staged, content: bytes) -> Piece:
+    def _piece(self, staged: StageResult, content: bytes) -> Piece:
         self.partial = staged.partial
         self.byte_count += len(content)
         buffer = np.frombuffer(self.rest + content, np.uint8)
@@ -139,14 +139,14 @@ class Source:
         first = [self._placed(one, newlines) for one in rejects.slice(0, self.most).to_pylist()]
         left = sources_of(self.partial)[self.name]
         self.line += int(np.searchsorted(newlines, buffer.size - len(left.rest)))
-        self.begin, self.rest = self.byte_count - len(left.rest), left.rest
+        self.start, self.rest = self.byte_count - len(left.rest), left.rest
         return Piece(staged, rejects, first, left.header)
 
     def _placed(self, reject: dict[str, Any], newlines: npt.NDArray[np.intp]) -> dict[str, Any]:
         """Return a reject with its place in the file; a chunk that cannot be decompressed is where it would begin."""
         inside = reject["offset"]
         offset = self.byte_count if inside is None else (reject["chunk"] - 1) * PIECE_BYTES + inside
-        line = self.line + int(np.searchsorted(newlines, offset - self.begin)) if self.format.text else None
+        line = self.line + int(np.searchsorted(newlines, offset - self.start)) if self.format.text else None
         where = f"chunk {reject['chunk']}, offset {inside}: " if inside is not None else f"chunk {reject['chunk']}: "
         name = "" if reject["field"] is None else f"{reject['field']}: "
         detail = reject["detail"].removeprefix(where).removeprefix(name)
@@ -154,7 +154,7 @@ class Source:
 
 
 @dataclass(slots=True)
-class Found:
+class CheckTotals:
     """The results so far."""
 
     most: int
@@ -175,7 +175,7 @@ class Found:
             self.sample.append(piece.staged.fields.slice(0, wanted))
 
 
-class Check:
+class FormatChecker:
     """Checks files against the settings. Raises SettingsError and ExpressionError for wrong settings."""
 
     def __init__(self, settings: Settings) -> None:
@@ -194,7 +194,7 @@ class Check:
         rejects: str | None = None,
         sample: int = 5,
         progress: Progress = lambda done, total: None,
-    ) -> Checked:
+    ) -> FormatCheckResult:
         """Read each file as a raw source, and return the result; `received_at` is in microseconds.
 
         Bad records are written to the file `rejects`. `sample` limits the good and the bad records that are returned.
@@ -202,16 +202,18 @@ class Check:
         FileUnreadableError, OutputFileError.
         """
         named = list(files)
-        passed = Passed([size_of(file, FileUnreadableError) for file in named], progress)
-        totals = Found(sample)
+        passed = ByteCounter([size_of(file, FileUnreadableError) for file in named], progress)
+        totals = CheckTotals(sample)
         with nullcontext() if rejects is None else Output(rejects, self.format) as output:
             for file in named:
                 content = Content(file, PIECE_BYTES, passed)
                 totals.files.append(self._file(file, content, received_at, totals, output))
         return self._checked(totals)
 
-    def _file(self, file: str, content: Content, received_at: int, totals: Found, output: Output | None) -> CheckedFile:
-        source = Source(os.fsencode(file).decode(errors="replace"), self.format, received_at, totals.most)
+    def _file(
+        self, file: str, content: Content, received_at: int, totals: CheckTotals, output: Output | None
+    ) -> CheckedFile:
+        source = CheckedSource(os.fsencode(file).decode(errors="replace"), self.format, received_at, totals.most)
         good = count = rejected = framed = refused = 0
         for piece in source.pieces(content):
             totals.add(file, piece, self.format.text)
@@ -222,18 +224,18 @@ class Check:
             refused += piece.staged.volume.rejected
             if output is not None:
                 output.add(file, piece.header, piece.rejects["content"].to_pylist())
-        require(
+        ensure(
             source.byte_count == framed + refused,
             f"{file}: each byte is in a good record or in a bad one",
         )
         return CheckedFile(file, source.byte_count, good, count, rejected, refused)
 
-    def _checked(self, totals: Found) -> Checked:
+    def _checked(self, totals: CheckTotals) -> FormatCheckResult:
         names = self.format.parser.schema.names
         schema = with_places(self.format.parser.schema)
         sample = pa.concat_tables([schema.empty_table(), *(one.select(schema.names) for one in totals.sample)])
         messages, note = self._messages(sample)
-        return Checked(
+        return FormatCheckResult(
             files=totals.files,
             good=sum(one.good for one in totals.files),
             rejected=sum(one.rejected for one in totals.files),

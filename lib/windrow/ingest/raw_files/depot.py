@@ -20,8 +20,8 @@ from deltalake.transaction import AddAction
 from windrow.delta.creation import require_kind
 from windrow.delta.locations import local_path
 from windrow.delta.lock import commit_lock
-from windrow.delta.mending import mend
-from windrow.delta.table import FAULTS, UNTRIMMED, history, open_table, table_files, unwritable
+from windrow.delta.mending import repair_log
+from windrow.delta.table import READ_ERRORS, UNTRIMMED, history, open_table, table_files, unwritable
 from windrow.errors import IncompatibleTableError, InputFileError
 from windrow.ingest.raw_files.chunk_files import discard
 from windrow.model.commits import BYTES
@@ -39,7 +39,7 @@ BEGINNING = "beginning:{}"  # files whose first bytes have this digest
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
+class FilePart:
     """A stretch of a file after its first `start` bytes; the file has `byte_count` bytes and `chunks` up to its end.
 
     `digest` covers all bytes so far, `begin` the first ones (None while there are too few to distinguish files). `size`
@@ -82,7 +82,7 @@ class RawDepot:
     def __init__(self, location: str) -> None:
         """Open the depot. Raises IncompatibleTableError, TableMissingError, TableUnreadableError."""
         self.location = location
-        mend(location, "depot")
+        repair_log(location, "depot")
         self._root = local_path(location)
         table = self._open()
         self.store = table_files(location, table)
@@ -110,7 +110,7 @@ class RawDepot:
         if whole is not None and whole != byte_count:
             raise refused(file, raw_source, f"the depot has {whole:,} bytes of it, now it has {byte_count:,}")
 
-    def commit(self, portion: Portion, latest: Portion) -> tuple[int, bool] | None:
+    def commit(self, portion: FilePart, latest: FilePart) -> tuple[int, bool] | None:
         """Add the chunks of a portion in one commit; return the depot's version, and whether it had them already.
 
         `latest` is the portion up to which the file was read. Returns None as long as the file may be one that the
@@ -124,7 +124,7 @@ class RawDepot:
             except InputFileError:
                 self.discard(portion)
                 raise
-            except FAULTS as error:
+            except READ_ERRORS as error:
                 version = self._version_of(portion)  # if this fails too, the files stay
                 if version is not None:
                     return version, False
@@ -132,11 +132,11 @@ class RawDepot:
                     self.discard(portion)
                 raise unwritable(self.location, "depot", error) from error
 
-    def discard(self, portion: Portion) -> None:
+    def discard(self, portion: FilePart) -> None:
         """Remove the files of a portion."""
         discard(self.store, [file.path for file in portion.added])
 
-    def _committed(self, portion: Portion, latest: Portion) -> tuple[int, bool] | None:
+    def _committed(self, portion: FilePart, latest: FilePart) -> tuple[int, bool] | None:
         left = ATTEMPTS
         while True:
             left -= 1
@@ -157,7 +157,7 @@ class RawDepot:
                 if not left:
                     raise
 
-    def _added(self, table: DeltaTable, portion: Portion, begin: str | None) -> int:
+    def _added(self, table: DeltaTable, portion: FilePart, begin: str | None) -> int:
         metrics = {"num_added_files": len(portion.added), "num_removed_files": 0, "num_added_rows": portion.rows}
         metadata = {NOTE: portion.name, BYTES: str(portion.byte_count - portion.start), "operationMetrics": metrics}
         numbers = portion.numbers(begin)
@@ -175,7 +175,7 @@ class RawDepot:
         version = self._version_of(portion)
         return self._open().version() if version is None else version
 
-    def _version_of(self, portion: Portion) -> int | None:
+    def _version_of(self, portion: FilePart) -> int | None:
         """Return the version that committed a portion, None if none did."""
         for commit in history(self._open(), self._seen + 1):
             if commit.get(NOTE) == portion.name:
@@ -188,7 +188,7 @@ class RawDepot:
         return table
 
 
-def _is_there(table: DeltaTable, portion: Portion, latest: Portion) -> bool:
+def _is_there(table: DeltaTable, portion: FilePart, latest: FilePart) -> bool:
     """Tell whether a depot has a portion: in its raw source, or in another one with the same content.
 
     A file that came in partly under its own name is completed, even if another raw source has its content.
@@ -202,7 +202,7 @@ def _is_there(table: DeltaTable, portion: Portion, latest: Portion) -> bool:
     return number(RAW_SOURCE.format(portion.raw_source)) is not None or number(BEGUN.format(portion.raw_source)) is None
 
 
-def _require_next(table: DeltaTable, portion: Portion) -> None:
+def _require_next(table: DeltaTable, portion: FilePart) -> None:
     """Raise InputFileError for a portion that does not begin where its raw source ends in the depot."""
     # guard: raw-numbers-unique
     if not portion.added or table.transaction_version(RAW_SOURCE.format(portion.raw_source)) is not None:
@@ -224,7 +224,7 @@ def _require_next(table: DeltaTable, portion: Portion) -> None:
         )
 
 
-def _may_be_another(table: DeltaTable, latest: Portion) -> bool:
+def _may_be_another(table: DeltaTable, latest: FilePart) -> bool:
     """Tell whether a new file begins like one in the depot, so that only its end shows whether it is the same."""
     if latest.last:
         return False

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from windrow.delta.creation import create_depot
 from windrow.errors import InputFileError
 from windrow.formats.part import FormatPart
-from windrow.ingest.content import STANDARD_INPUT, Passed, Progress, size_of
-from windrow.ingest.raw_files.depot import Portion, RawDepot
-from windrow.ingest.raw_files.reading import Reading, Source
+from windrow.ingest.content import STANDARD_INPUT, ByteCounter, Progress, size_of
+from windrow.ingest.raw_files.depot import FilePart, RawDepot
+from windrow.ingest.raw_files.reading import RawFileReader, SourceFile
 from windrow.model.chunks import CHUNK_BYTES
 
 READERS = 2
@@ -68,17 +68,17 @@ def ingest(  # noqa: PLR0913 - the options of the command
     depot = RawDepot(location)
     for one in sources:
         depot.require_same(one.file, one.raw_source, one.byte_count)
-    passed = Passed([one.byte_count for one in sources], progress)
-    reading = Reading(depot, now, chunk_bytes, max_commit_bytes, part or FormatPart(), passed)
+    passed = ByteCounter([one.byte_count for one in sources], progress)
+    reading = RawFileReader(depot, now, chunk_bytes, max_commit_bytes, part or FormatPart(), passed)
     with closing(reading.in_order(sources, readers)) as portions:
         for _ in sources:
             yield _committed(depot, portions)
 
 
-def _committed(depot: RawDepot, portions: Iterator[Portion]) -> RawIngested:
+def _committed(depot: RawDepot, portions: Iterator[FilePart]) -> RawIngested:
     """Commit the portions of the next file, each as soon as its content is known to be new."""
-    contents: list[Portion] = []
-    added: list[Portion] = []
+    contents: list[FilePart] = []
+    added: list[FilePart] = []
     version, before = 0, None
     try:
         for latest in portions:
@@ -107,7 +107,7 @@ def _committed(depot: RawDepot, portions: Iterator[Portion]) -> RawIngested:
     )
 
 
-def _sources(files: Sequence[str], raw_source: str | None) -> list[Source]:
+def _sources(files: Sequence[str], raw_source: str | None) -> list[SourceFile]:
     if raw_source is not None and len(files) != 1:
         raise InputFileError(
             "--raw-source needs a single file", "Ingest the files one by one, or leave the option out."
@@ -118,7 +118,7 @@ def _sources(files: Sequence[str], raw_source: str | None) -> list[Source]:
         if "://" in file:
             raise InputFileError(f"{file} is not a local file", "Pipe it in: windrow ingest - --raw-source NAME.")
     return [
-        Source(file, _named(file if raw_source is None else raw_source), size_of(file, InputFileError))
+        SourceFile(file, _named(file if raw_source is None else raw_source), size_of(file, InputFileError))
         for file in files
     ]
 

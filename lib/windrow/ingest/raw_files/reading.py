@@ -12,19 +12,19 @@ from itertools import chain
 from queue import SimpleQueue
 from uuid import uuid4
 
-from windrow.delta.table import writing
+from windrow.delta.table import translate_write_errors
 from windrow.formats.codec_frames import encode
 from windrow.formats.part import FormatPart
-from windrow.ingest.content import PIECE_BYTES, Passed, UnchangedContent
+from windrow.ingest.content import PIECE_BYTES, ByteCounter, UnchangedContent
 from windrow.ingest.raw_files.chunk_files import ChunkFiles
-from windrow.ingest.raw_files.depot import Portion, RawDepot, refused
+from windrow.ingest.raw_files.depot import FilePart, RawDepot, refused
 from windrow.model.chunks import FIRST, cut
 
 BEGIN_BYTES = 65_536  # different files seldom have so many first bytes in common
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceFile:
     """A file to read, its raw source, and its size in bytes, None if unknown."""
 
     file: str
@@ -32,7 +32,7 @@ class Source:
     byte_count: int | None
 
 
-class Seen:
+class RunningDigest:
     """The number of bytes seen so far, their digest, and the digest of the first ones."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class RawFileReader:
     """Reads files, cuts them into chunks and writes these, without a commit."""
 
     depot: RawDepot
@@ -66,9 +66,9 @@ class Reading:
     chunk_bytes: int
     max_commit_bytes: int
     part: FormatPart
-    passed: Passed
+    passed: ByteCounter
 
-    def in_order(self, sources: Sequence[Source], readers: int) -> Generator[Portion, None, None]:
+    def in_order(self, sources: Sequence[SourceFile], readers: int) -> Generator[FilePart, None, None]:
         """Yield the portions in the order of the sources; files of portions that are not taken are removed."""
         if len(sources) == 1 or readers == 1:  # in this thread, which a signal interrupts
             for source in sources:
@@ -91,10 +91,10 @@ class Reading:
                 for one in ahead:
                     one.leave(self.depot.discard)
 
-    def read(self, source: Source) -> Generator[Portion, None, None]:
+    def read(self, source: SourceFile) -> Generator[FilePart, None, None]:
         """Read a file to its end, and write the chunks after those that the depot has of its raw source."""
         content = UnchangedContent(source.file, max(self.chunk_bytes, PIECE_BYTES), self.passed)
-        seen = Seen()
+        seen = RunningDigest()
         pieces = content.decoded(self.part)
         if self.depot.recorded(source.raw_source) is not None:
             for piece in pieces:
@@ -106,7 +106,7 @@ class Reading:
         chunks = self._chunks_before(source, start, seen, bool(rest)) if start else FIRST - 1
         pieces = chain([rest], pieces)
         written = ChunkFiles(self.depot.store, uuid4().hex, source.raw_source, self.now())
-        with writing(self.depot.location, "depot"), written as files:
+        with translate_write_errors(self.depot.location, "depot"), written as files:
             for chunk in cut(pieces, self.chunk_bytes, chunks + 1):
                 if seen.byte_count > start and seen.byte_count - start + len(chunk.content) > self.max_commit_bytes:
                     yield replace(_portion(source, start, chunk.sequence - 1, seen), added=files.take())
@@ -116,7 +116,7 @@ class Reading:
                 chunks = chunk.sequence
             yield replace(_portion(source, start, chunks, seen, content.byte_count), added=files.take())
 
-    def _chunks_before(self, source: Source, start: int, seen: Seen, more: bool) -> int:
+    def _chunks_before(self, source: SourceFile, start: int, seen: RunningDigest, more: bool) -> int:
         """Return how many chunks the depot has of a source. Raises InputFileError if the file has other content."""
         if seen.byte_count == start and more:
             return self.depot.chunks_of(source.file, source.raw_source, start, seen.digest)
@@ -126,23 +126,23 @@ class Reading:
 class _Ahead:
     """A file that a thread reads ahead, and its portions so far."""
 
-    def __init__(self, reading: Generator[Portion, None, None], pool: ThreadPoolExecutor) -> None:
-        self._read: SimpleQueue[Portion | None] = SimpleQueue()
+    def __init__(self, reading: Generator[FilePart, None, None], pool: ThreadPoolExecutor) -> None:
+        self._read: SimpleQueue[FilePart | None] = SimpleQueue()
         self._future: Future[None] = pool.submit(self._run, reading)
         self._future.add_done_callback(lambda _: self._read.put(None))
 
-    def _run(self, reading: Generator[Portion, None, None]) -> None:
+    def _run(self, reading: Generator[FilePart, None, None]) -> None:
         with closing(reading):
             for portion in reading:
                 self._read.put(portion)
 
-    def portions(self) -> Iterator[Portion]:
+    def portions(self) -> Iterator[FilePart]:
         """Yield the portions as they come. Raises what reading raises."""
         while (portion := self._read.get()) is not None:
             yield portion
         self._future.result()
 
-    def leave(self, discard: Callable[[Portion], None]) -> None:
+    def leave(self, discard: Callable[[FilePart], None]) -> None:
         """Discard what was not taken, including what is still to come."""
         self._future.cancel()
 
@@ -154,7 +154,7 @@ class _Ahead:
         self._future.add_done_callback(left)
 
 
-def _passed_over(pieces: Iterator[bytes], byte_count: int, seen: Seen) -> bytes:
+def _passed_over(pieces: Iterator[bytes], byte_count: int, seen: RunningDigest) -> bytes:
     """Take so many bytes from the pieces; return the next ones, none at the end."""
     while piece := next(pieces, b""):
         within = byte_count - seen.byte_count
@@ -164,9 +164,9 @@ def _passed_over(pieces: Iterator[bytes], byte_count: int, seen: Seen) -> bytes:
     return piece
 
 
-def _portion(source: Source, start: int, chunks: int, seen: Seen, size: int | None = None) -> Portion:
+def _portion(source: SourceFile, start: int, chunks: int, seen: RunningDigest, size: int | None = None) -> FilePart:
     """Return a portion up to what was seen; with the size of its file it is the last one."""
-    return Portion(
+    return FilePart(
         name=uuid4().hex,
         file=source.file,
         raw_source=source.raw_source,

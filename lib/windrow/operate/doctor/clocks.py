@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from windrow.delta.table import history
-from windrow.model.durations import UNITS, text
+from windrow.model.durations import UNITS, format_duration
 from windrow.model.timestamps import time_text
 from windrow.operate.doctor.finding import Finding, ok, warning
 from windrow.operate.doctor.opened import OpenDepot
@@ -47,4 +47,4 @@ def check_stamps(depot: OpenDepot) -> Iterator[Finding]:
 
 
 def _seconds(microseconds: int) -> str:
-    return text(microseconds // UNITS["s"] * UNITS["s"])
+    return format_duration(microseconds // UNITS["s"] * UNITS["s"])

@@ -36,7 +36,7 @@ def check_settings(settings: Settings, engine: str) -> Iterator[Finding]:
     for short in caught:
         yield warning("window", str(short.message), f"Set a longer window, or {CALENDAR}.")
     if settings.max_clock_skew > LONG_SKEW:
-        skew = durations.text(settings.max_clock_skew)
+        skew = durations.format_duration(settings.max_clock_skew)
         yield warning(
             "max-clock-skew",
             f"max_clock_skew is {skew}: one stamp that far ahead makes its whole source late for as long",

@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from windrow.delta.locations import local_path
 from windrow.model import durations
-from windrow.model.durations import in_words
+from windrow.model.durations import to_toml
 from windrow.operate.doctor.finding import Finding, error, ok, warning
 from windrow.operate.doctor.opened import OpenLedger
 from windrow.reading.log import kept
@@ -55,7 +55,7 @@ def _at_most(limit: int, count: int, code: str, message: str, hint: str) -> Find
 
 def check_retention(ledger: OpenLedger) -> Iterator[Finding]:
     """Compare `retention` with the properties of the ledger, which count once it is created."""
-    has, wants = kept(ledger.table), durations.text(durations.microseconds(ledger.settings.retention))
+    has, wants = kept(ledger.table), durations.format_duration(durations.microseconds(ledger.settings.retention))
     if has == wants:
         yield ok("ledger-retention", f"log and removed files are kept for {has}")
         return
@@ -70,7 +70,7 @@ def check_retention(ledger: OpenLedger) -> Iterator[Finding]:
 def check_rules(ledger: OpenLedger) -> Iterator[Finding]:
     """Compare the rules in the settings with those in force; the next run changes them."""
     recorded = (ledger.progress.rules, ledger.settings.rules.build().to_json())
-    now, then = (in_words(json.loads(rules)) for rules in recorded)
+    now, then = (to_toml(json.loads(rules)) for rules in recorded)
     changed = [f"{name} from {now.get(name)} to {new}" for name, new in then.items() if now.get(name) != new]
     if changed:
         hint = "Nothing, if that is intended: the change is recorded, and open batches keep their windows."

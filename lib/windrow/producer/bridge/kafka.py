@@ -22,9 +22,9 @@ from windrow.model.durations import SECOND
 from windrow.model.timestamps import microseconds, time_text
 from windrow.operate.log import log
 from windrow.producer.bridge.kafka_partition import Partition, producer_id, producer_of, record
-from windrow.producer.bridge.kafka_records import Records
+from windrow.producer.bridge.kafka_records import KafkaReader
 from windrow.producer.bridge.settings import password
-from windrow.producer.bridge.summary import KafkaSummary, Lines
+from windrow.producer.bridge.summary import BridgeLog, KafkaStats
 from windrow.producer.writer import marks
 from windrow.reading.batcher_status import KafkaLag, PartitionLag
 from windrow.settings.bridges import KafkaPart
@@ -43,7 +43,7 @@ LOG = logging.getLogger("windrow.kafka")
 TICK = 0.2  # seconds, the longest wait before the clock is checked
 ANSWER = 30.0  # seconds that a broker has to answer
 MILLISECOND = 1_000  # in microseconds, and of a second
-AWAY = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - the client names its own errors so
+BROKERS_DOWN = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - the client names its own errors so
 END = KafkaError._PARTITION_EOF  # noqa: SLF001
 GONE = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
 REFUSED = {
@@ -56,8 +56,8 @@ REFUSED = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.TOPIC_EXCEPTION,
 }
-ANEW = "Use another group: it begins at `start`, and reads again what the depot has already."
-Progress = Callable[[KafkaSummary], None]
+NEW_GROUP_HINT = "Use another group: it begins at `start`, and reads again what the depot has already."
+Progress = Callable[[KafkaStats], None]
 
 
 class KafkaBridge:
@@ -73,11 +73,11 @@ class KafkaBridge:
         self._settings, self._kafka, self._progress, self._until_end = settings, settings.kafka, progress, until_end
         if not self._kafka.topics:
             raise SettingsError("there are no topics to read", "Set topics in [kafka], or use --topic NAME.")
-        Records(self._kafka, "", 0)  # refuses wrong columns and times
+        KafkaReader(self._kafka, "", 0)  # refuses wrong columns and times
         self._start = _start(self._kafka.start_from)
         self._begun = time.monotonic()
-        self._counts = KafkaSummary(self._kafka.bootstrap_servers, self._kafka.group_id, settings.depot)
-        self._lines = Lines(self._counts, self._begun)
+        self._counts = KafkaStats(self._kafka.bootstrap_servers, self._kafka.group_id, settings.depot)
+        self._lines = BridgeLog(self._counts, self._begun)
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._failed: BaseException | None = None
         self._stopped = self._assigned = self._answered = False
@@ -102,7 +102,7 @@ class KafkaBridge:
         """Ask for the end: what was received is committed first. Signal handlers may call it."""
         self._stopped = True
 
-    def run(self, seconds: float | None = None) -> KafkaSummary:
+    def run(self, seconds: float | None = None) -> KafkaStats:
         """Run until stopped, at the end, or for some seconds, and return the figures.
 
         Raises BrokerError, OffsetOutOfRangeError, and the producer's error for a message that is not committed.
@@ -266,7 +266,7 @@ class KafkaBridge:
             raise OffsetOutOfRangeError(
                 f"{one.name} ends at offset {one.end:,}, but the depot has it up to {one.next:,}: the topic was made "
                 "again, or the broker lost messages",
-                ANEW,
+                NEW_GROUP_HINT,
             )
         committed = self._consumer.committed([TopicPartition(one.topic, one.number)], ANSWER)[0].offset
         if committed < low:
@@ -294,7 +294,7 @@ class KafkaBridge:
             raise OffsetOutOfRangeError(
                 f"{one.name} has {'no' if gone else 'another'} message at offset {last:,}, where the depot has one: "
                 "the broker lost messages, and others have their offsets now",
-                ANEW,
+                NEW_GROUP_HINT,
             )
         return True
 
@@ -315,7 +315,9 @@ class KafkaBridge:
             known = producer.position().mark
             # guard: kafka-topic-identity
             if known is not None and known != identity:
-                raise OffsetOutOfRangeError(f"topic {topic!r} was deleted and made again since the depot read it", ANEW)
+                raise OffsetOutOfRangeError(
+                    f"topic {topic!r} was deleted and made again since the depot read it", NEW_GROUP_HINT
+                )
             if known is None:
                 record(producer, identity)
 
@@ -338,7 +340,7 @@ class KafkaBridge:
 
     def _on_error(self, error: KafkaError) -> None:
         """Note an error of the client. It connects again by itself, but at the start the address may be wrong."""
-        never = error.code() == AWAY and not self._answered
+        never = error.code() == BROKERS_DOWN and not self._answered
         if never or error.code() in REFUSED or error.fatal():
             self._failed = self._failed or self._named(KafkaException(error))
         else:
@@ -419,9 +421,9 @@ def kafka_lag(settings: Settings, now: int) -> KafkaLag:
     except KafkaException as error:
         raise refusal(error, kafka) from error
     partitions = []
-    for (topic, number), (begin, end) in sorted(offsets.items()):
+    for (topic, number), (start, end) in sorted(offsets.items()):
         reached = depot.transaction_version(marks(producer_id(kafka, f"{topic}/{number}")))
-        lag = max(end - (begin if reached is None else reached), 0)
+        lag = max(end - (start if reached is None else reached), 0)
         partitions.append(PartitionLag(topic, number, reached, end, lag))
     total = sum(one.lag for one in partitions)
     return KafkaLag(kafka.bootstrap_servers, kafka.group_id, time_text(now), total, tuple(partitions))

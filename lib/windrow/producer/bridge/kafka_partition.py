@@ -16,13 +16,13 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.delta.locations import absolute
-from windrow.errors import require
+from windrow.errors import ensure
 from windrow.model import messages
-from windrow.producer.bridge.kafka_records import Records
+from windrow.producer.bridge.kafka_records import KafkaReader
 from windrow.producer.bridge.settings import payload_of
-from windrow.producer.bridge.summary import KafkaSummary
+from windrow.producer.bridge.summary import KafkaStats
 from windrow.producer.delivery import Ack
-from windrow.producer.lines import Portion
+from windrow.producer.lines import LineBatch
 from windrow.producer.producer import Producer
 from windrow.settings.bridges import KafkaPart
 from windrow.settings.settings import Settings
@@ -67,7 +67,7 @@ class Partition:
         self.topic, self.number = topic, number
         self._producer = producer_of(settings, f"{topic}/{number}")
         payload = pa.binary() if self._producer.binary else pa.string()
-        self._records = Records(settings.kafka, self.name, settings.producer.max_message_bytes, payload)
+        self._records = KafkaReader(settings.kafka, self.name, settings.producer.max_message_bytes, payload)
         position = self._producer.position()
         self.is_known = position.mark is not None
         self.next = self._done = position.mark or 0
@@ -75,7 +75,7 @@ class Partition:
         self.is_compared = True
         self.end, self.ends_at = 0, -1
         self.buffered: list[Any] = []
-        self._flying: tuple[Future[Ack], Portion] | None = None
+        self._flying: tuple[Future[Ack], LineBatch] | None = None
 
     @property
     def name(self) -> str:
@@ -123,10 +123,10 @@ class Partition:
     def hold(self, message: Any) -> None:
         """Take a message, to be sent with the next ones."""
         after = self.buffered[-1].offset() + 1 if self.buffered else self.next
-        require(message.offset() >= after, f"the offsets of {self.name} grow")
+        ensure(message.offset() >= after, f"the offsets of {self.name} grow")
         self.buffered.append(message)
 
-    def send(self, counts: KafkaSummary) -> str:
+    def send(self, counts: KafkaStats) -> str:
         """Send what is held, once what was sent before is committed; return why the first invalid message is none.
 
         Raises as `settle`.
@@ -141,7 +141,7 @@ class Partition:
         self._flying = self._producer.send_many(portion.table, self.next, self._fingerprint), portion
         return portion.faults[0].reason if portion.faults else ""
 
-    def settle(self, counts: KafkaSummary) -> None:
+    def settle(self, counts: KafkaStats) -> None:
         """Wait until nothing is in flight. Raises the producer's errors."""
         if self._flying is None:
             return

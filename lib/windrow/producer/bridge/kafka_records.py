@@ -10,11 +10,11 @@ import pyarrow as pa
 from windrow.errors import SettingsError
 from windrow.producer.bridge import times
 from windrow.producer.bridge.reader import BASE64
-from windrow.producer.bridge.times import TimeUnread
-from windrow.producer.lines import TEXTS, TEXTUAL, Fields, Reader
+from windrow.producer.bridge.times import InvalidEventTime
+from windrow.producer.lines import TEXTS, TEXTUAL, Fields, LineReader
 from windrow.settings.bridges import KafkaPart
 
-OURS = (
+DEFAULT_COLUMNS = (
     *("source=kafka.source", "key=kafka.key", "type=kafka.topic", "payload=*"),
     *("event_time=kafka.time", "received_at=kafka.stamp", "sequence=kafka.sequence"),
 )
@@ -32,10 +32,10 @@ def mapped(kafka: KafkaPart) -> Fields:
                 f"The columns are {', '.join(TEXTS)}, and Kafka's names {', '.join(NAMES)} and {HEADER}NAME. "
                 "event_time has a setting of its own.",
             )
-    return Fields.of([*OURS, *kafka.field_map])
+    return Fields.of([*DEFAULT_COLUMNS, *kafka.field_map])
 
 
-class Records(Reader):
+class KafkaReader(LineReader):
     """Reads the messages of one partition, which is the source unless a column says otherwise."""
 
     def __init__(self, kafka: KafkaPart, source: str, most_bytes: int, payload: pa.DataType = TEXTUAL) -> None:
@@ -71,7 +71,7 @@ class Records(Reader):
                 fault = f"{name} is not UTF-8 text"
         try:
             time = self._time(value)
-        except TimeUnread as unread:
+        except InvalidEventTime as unread:
             return fields, fault or str(unread)
         fields["kafka.time"] = fields["kafka.stamp"] if time is None else time
         too_large = len(value) > self._most_bytes

@@ -25,16 +25,16 @@ from windrow.operate.log import log
 from windrow.producer import Ack, Producer
 from windrow.producer.bridge import times
 from windrow.producer.bridge.mqtt_connection import TICK, Connection
-from windrow.producer.bridge.mqtt_session import Entry, Session
+from windrow.producer.bridge.mqtt_session import InFlightMessage, Session
 from windrow.producer.bridge.mqtt_topics import Topics
-from windrow.producer.bridge.reader import Reader
+from windrow.producer.bridge.reader import MqttReader
 from windrow.producer.bridge.settings import payload_of
-from windrow.producer.bridge.summary import Lines, Summary
+from windrow.producer.bridge.summary import BridgeLog, MqttStats
 from windrow.settings.settings import Settings
 from windrow.version import VERSION
 
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
-Progress = Callable[[Summary], None]
+Progress = Callable[[MqttStats], None]
 
 # Guesses: a broker that restarts is back within seconds, and one that is down is asked once a minute.
 PAUSE_SECONDS, MAX_PAUSE_SECONDS = 1.0, 60.0
@@ -56,14 +56,14 @@ class MqttBridge:
         self._producer = _producer(settings)
         limits = settings.producer_options
         self._room, self._largest = limits.max_buffer_bytes, limits.max_message_bytes
-        self._reader = Reader(topics, event_time, self._producer.producer_id, self._producer.binary, self._largest)
-        self._session, self._settled = Session(), deque[tuple[Entry, Future[Ack]]]()
+        self._reader = MqttReader(topics, event_time, self._producer.producer_id, self._producer.binary, self._largest)
+        self._session, self._settled = Session(), deque[tuple[InFlightMessage, Future[Ack]]]()
         self._pause = PAUSE_SECONDS
         self._until: float | None = None
         self._stopped = self._draining = self._subscribed = False
         self._begun = time.monotonic()
-        self._counts = Summary(self.broker, mqtt.client_id, settings.depot)
-        self._lines = Lines(self._counts, self._begun)
+        self._counts = MqttStats(self.broker, mqtt.client_id, settings.depot)
+        self._lines = BridgeLog(self._counts, self._begun)
         self._woken, self._bell = socket.socketpair()
         for end in (self._woken, self._bell):
             end.setblocking(False)
@@ -90,7 +90,7 @@ class MqttBridge:
         self._stopped = True
         self._ring()
 
-    def run(self, seconds: float | None = None) -> Summary:
+    def run(self, seconds: float | None = None) -> MqttStats:
         """Run until stopped, or for some seconds, and return the figures.
 
         Raises BrokerError, and the producer's error for a message that is not committed.
@@ -219,7 +219,7 @@ class MqttBridge:
         sent = self._producer._send(row)  # noqa: SLF001 - the reader has made what `send` would make of it
         sent.add_done_callback(lambda future: self._done(entry, future))
 
-    def _done(self, entry: Entry, future: Future[Ack]) -> None:
+    def _done(self, entry: InFlightMessage, future: Future[Ack]) -> None:
         """Report the outcome of a message to the loop; the producer's thread calls this."""
         self._settled.append((entry, future))
         self._ring()

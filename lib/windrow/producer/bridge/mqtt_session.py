@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class InFlightMessage:
     """A message in flight: its id (0 without one), the digest of its content, and its bytes in the buffer."""
 
     id: int
@@ -32,8 +32,8 @@ class Session:
         self.uncommitted_count = 0
         self.held_bytes = 0
         self._connection = 0
-        self._known: dict[int, Entry] = {}
-        self._receipt: deque[Entry] = deque()
+        self._known: dict[int, InFlightMessage] = {}
+        self._receipt: deque[InFlightMessage] = deque()
 
     @property
     def in_flight(self) -> int:
@@ -61,9 +61,9 @@ class Session:
             self._receipt.append(entry)
         return True
 
-    def received(self, id_: int, content: bytes, byte_count: int) -> Entry:
+    def received(self, id_: int, content: bytes, byte_count: int) -> InFlightMessage:
         """Add a new message; its id is 0 if the broker awaits no acknowledgement."""
-        entry = Entry(id_, content, byte_count, connection=self._connection)
+        entry = InFlightMessage(id_, content, byte_count, connection=self._connection)
         self.uncommitted_count += 1
         self.held_bytes += byte_count
         if id_:
@@ -71,7 +71,7 @@ class Session:
             self._receipt.append(entry)
         return entry
 
-    def settled(self, entry: Entry) -> None:
+    def settled(self, entry: InFlightMessage) -> None:
         """Note that the depot has a message."""
         entry.settled = True
         self.uncommitted_count -= 1

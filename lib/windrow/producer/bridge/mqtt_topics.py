@@ -21,7 +21,7 @@ _NAME = re.compile(r"\{(\w*)(\.\.\.)?\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class TopicPattern:
     """A pattern: its levels as in an MQTT topic filter, and the names of some of them."""
 
     text: str
@@ -29,7 +29,7 @@ class Pattern:
     names: tuple[str | None, ...]
 
     @classmethod
-    def parse(cls, text: str) -> Pattern:
+    def parse(cls, text: str) -> TopicPattern:
         """Parse a pattern. Raises SettingsError, which names the wrong level."""
         if not text or "\0" in text or len(text.encode()) > MAX_TOPIC_BYTES:
             raise SettingsError(f"{text[:80]!r} is not a topic pattern", HINT)
@@ -66,14 +66,14 @@ class Pattern:
 class Topics:
     """The patterns of a bridge; the first one that matches a topic counts."""
 
-    patterns: tuple[Pattern, ...]
+    patterns: tuple[TopicPattern, ...]
 
     @classmethod
     def parse(cls, texts: Sequence[str]) -> Topics:
         """Parse the patterns. Raises SettingsError."""
         if not texts:
             raise SettingsError("there are no topics to subscribe to", "Set topics in [mqtt], or use --topic PATTERN.")
-        return cls(tuple(Pattern.parse(text) for text in texts))
+        return cls(tuple(TopicPattern.parse(text) for text in texts))
 
     def match(self, topic: str) -> dict[str, str] | None:
         """Return the columns that a topic gives, by name; None if no pattern matches."""
@@ -81,7 +81,7 @@ class Topics:
 
     def filters(self) -> list[str]:
         """Return the filters to subscribe to, without those that others cover: a message would come twice."""
-        kept: list[Pattern] = []
+        kept: list[TopicPattern] = []
         for one in self.patterns:
             if any(_covers(other.levels, one.levels) for other in kept):
                 continue

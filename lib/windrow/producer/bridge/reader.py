@@ -8,24 +8,24 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from windrow.producer.bridge.mqtt_topics import Topics
-from windrow.producer.bridge.times import Time, TimeUnread
-from windrow.producer.row import Row
+from windrow.producer.bridge.times import InvalidEventTime, Time
+from windrow.producer.row import MessageRow
 
 BASE64 = "data:;base64,"
 
 
-class Reading(NamedTuple):
+class ParsedMessage(NamedTuple):
     """A message as a row of the depot.
 
     One with a `fault` is invalid: its `type` or `event_time` is NULL in the depot, so that batching rejects it.
     """
 
-    row: Row
+    row: MessageRow
     fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class MqttReader:
     """Reads topics and payloads; `source` is the default source, `binary` says that the depot holds bytes."""
 
     topics: Topics
@@ -34,28 +34,30 @@ class Reader:
     binary: bool
     most_bytes: int
 
-    def read(self, topic: str, payload: bytes) -> Reading:
+    def read(self, topic: str, payload: bytes) -> ParsedMessage:
         """Read a message that has just arrived."""
         captured = self.topics.match(topic)
         kept, is_text = self._kept(payload)
         now = time.time_ns() // 1_000
         if captured is None:
-            return Reading(Row(self.source, topic, None, None, now, None, kept), "its topic matches no pattern")
+            return ParsedMessage(
+                MessageRow(self.source, topic, None, None, now, None, kept), "its topic matches no pattern"
+            )
         row = self._row(captured, topic, kept, now)
         if not is_text:
-            return Reading(row, "its payload is not UTF-8 text")
+            return ParsedMessage(row, "its payload is not UTF-8 text")
         if row.byte_count > self.most_bytes:
-            return Reading(row, "it is larger than max_message_bytes")
+            return ParsedMessage(row, "it is larger than max_message_bytes")
         try:
             event_time = self.time(payload)
-        except TimeUnread as unread:
-            return Reading(row, str(unread))
-        return Reading(row._replace(event_time=now if event_time is None else event_time))
+        except InvalidEventTime as unread:
+            return ParsedMessage(row, str(unread))
+        return ParsedMessage(row._replace(event_time=now if event_time is None else event_time))
 
-    def _row(self, captured: dict[str, str], topic: str, kept: str | bytes, now: int) -> Row:
+    def _row(self, captured: dict[str, str], topic: str, kept: str | bytes, now: int) -> MessageRow:
         """Return a row with defaults for what its topic lacks: the source or topic as key, the topic as type."""
         key = captured.get("key", captured.get("source", topic))
-        return Row(captured.get("source", self.source), key, captured.get("type", topic), None, now, None, kept)
+        return MessageRow(captured.get("source", self.source), key, captured.get("type", topic), None, now, None, kept)
 
     def _kept(self, payload: bytes) -> tuple[str | bytes, bool]:
         """Return the payload in the depot's type, and whether it is unchanged."""

@@ -15,7 +15,7 @@ PLACES = {"broker", "client_id", "group", "depot", "seconds"}
 
 
 @dataclass(slots=True)
-class Summary:
+class MqttStats:
     """Of MQTT: messages received, invalid among these, committed to the depot, acknowledged to the broker."""
 
     broker: str
@@ -32,7 +32,7 @@ class Summary:
 
 
 @dataclass(slots=True)
-class KafkaSummary:
+class KafkaStats:
     """Of a worker: `partitions` is how many it has, `lag` is how many offsets of these the depot does not have."""
 
     broker: str
@@ -47,7 +47,7 @@ class KafkaSummary:
     seconds: float = 0.0
 
 
-def counts(figures: Summary | KafkaSummary) -> dict[str, Any]:
+def counts(figures: MqttStats | KafkaStats) -> dict[str, Any]:
     """Return what the figures count, as the log lines have it."""
     return {name: value for name, value in asdict(figures).items() if name not in PLACES}
 
@@ -55,10 +55,10 @@ def counts(figures: Summary | KafkaSummary) -> dict[str, Any]:
 EVERY_SECONDS = 60.0
 
 
-class Lines:
+class BridgeLog:
     """Writes the log lines; of frequent events it writes the first one, and then one a minute."""
 
-    def __init__(self, figures: Summary | KafkaSummary, now: float) -> None:
+    def __init__(self, figures: MqttStats | KafkaStats, now: float) -> None:
         self._figures = figures
         self._logged = counts(figures)
         self._begun = self._logged_at = now

@@ -20,7 +20,7 @@ NUMBER = re.compile(r"-?\d+(\.\d*)?([eE][+-]?\d+)?", re.ASCII)
 Time = Callable[[bytes], int | None]
 
 
-class TimeUnread(ValueError):
+class InvalidEventTime(ValueError):
     """A payload has no readable event time."""
 
 
@@ -53,7 +53,7 @@ def _of_collectd(payload: bytes) -> int:
     try:
         text = seconds.decode("ascii")
     except UnicodeDecodeError:
-        raise TimeUnread("there is no number before the first colon") from None
+        raise InvalidEventTime("there is no number before the first colon") from None
     return _microseconds(text, UNITS["s"])
 
 
@@ -61,13 +61,13 @@ def _of_json(payload: bytes, path: list[str], unit: int) -> int:
     try:
         value = json.loads(payload, parse_float=str, parse_int=str, parse_constant=str)
     except (ValueError, RecursionError):
-        raise TimeUnread("the payload is not JSON") from None
+        raise InvalidEventTime("the payload is not JSON") from None
     for name in path:
         if not isinstance(value, dict) or name not in value:
-            raise TimeUnread(f"the payload has no field {'.'.join(path)}")
+            raise InvalidEventTime(f"the payload has no field {'.'.join(path)}")
         value = value[name]
     if not isinstance(value, str):
-        raise TimeUnread(f"{'.'.join(path)} is not a time")
+        raise InvalidEventTime(f"{'.'.join(path)} is not a time")
     return _microseconds(value, unit) if NUMBER.fullmatch(value) else _moment(value)
 
 
@@ -75,21 +75,21 @@ def _moment(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise TimeUnread(f"{text[:MAX_DIGITS]!r} is not a time") from None
+        raise InvalidEventTime(f"{text[:MAX_DIGITS]!r} is not a time") from None
     return microseconds_of(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
 
 
 def _microseconds(text: str, unit: int) -> int:
     """Return a decimal number in microseconds, rounded down."""
     if len(text) > MAX_DIGITS or not NUMBER.fullmatch(text):
-        raise TimeUnread(f"{text[:MAX_DIGITS]!r} is not a number")
+        raise InvalidEventTime(f"{text[:MAX_DIGITS]!r} is not a number")
     try:
         number = Decimal(text)
     except InvalidOperation:
-        raise TimeUnread(f"{text!r} is out of range") from None
+        raise InvalidEventTime(f"{text!r} is out of range") from None
     if number.adjusted() > len(str(GREATEST)):
-        raise TimeUnread(f"{text!r} is out of range")
+        raise InvalidEventTime(f"{text!r} is out of range")
     value = int(EXACT.multiply(number, Decimal(unit)).to_integral_value(ROUND_FLOOR))
     if abs(value) > GREATEST:
-        raise TimeUnread(f"{text!r} is out of range")
+        raise InvalidEventTime(f"{text!r} is out of range")
     return value

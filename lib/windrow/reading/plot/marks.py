@@ -35,10 +35,10 @@ LABELS = {"above": "event time", "below": "processing time"}
 FEW, ROW_HEIGHT, ONLY_ROW_HEIGHT = 200, 210, 330
 
 
-def frame(rows: int, begin: int, end: int, *, boxed: bool) -> alt.LayerChart:
+def frame(rows: int, start: int, end: int, *, boxed: bool) -> alt.LayerChart:
     """Return the two time lines of each stream and the scales of all marks; `boxed` where windows are drawn."""
-    days = " to ".join(sorted({day[:10] for day in times(np.array([begin, end])).cast(pa.string()).to_pylist()}))
-    scale = alt.Scale(type="utc", domain=[begin / 1e3, end / 1e3])
+    days = " to ".join(sorted({day[:10] for day in times(np.array([start, end])).cast(pa.string()).to_pylist()}))
+    scale = alt.Scale(type="utc", domain=[start / 1e3, end / 1e3])
     heights = alt.Scale(domain=[0, rows])
     y = {name: alt.Y(name, type="quantitative", axis=None, scale=heights) for name in HEIGHTS}
     streams = _rows("streams")
@@ -54,7 +54,7 @@ def frame(rows: int, begin: int, end: int, *, boxed: bool) -> alt.LayerChart:
             orient=orient, labelExpr=f"utcFormat(datum.value, {FACE})", gridColor=GRID, grid=orient == "top",
             title=f"{word} (UTC, {days})", tickCount=10,
         )  # fmt: skip
-        x = alt.XDatum(begin / 1e3, type="temporal", scale=scale, axis=axis)
+        x = alt.XDatum(start / 1e3, type="temporal", scale=scale, axis=axis)
         layers.append(streams.mark_rule(color=INK, clip=True).encode(x=x, x2=alt.X2Datum(end / 1e3), y=y[place]))
     return alt.LayerChart(layer=layers).resolve_axis(x="independent")
 

@@ -35,12 +35,12 @@ def timeline(
     rejected: pa.Table,
     *,
     title: str = "From event time to processing time",
-    begin: int | None = None,
+    start: int | None = None,
     end: int | None = None,
     max_streams: int = 6,
     max_lines: int = MAX_LINES,
 ) -> alt.LayerChart:
-    """Return the picture of batches and rejected messages from `begin` to `end` (microseconds; default: all).
+    """Return the picture of batches and rejected messages from `start` to `end` (microseconds; default: all).
 
     The `max_streams` streams with the most messages have a row each. Above `max_lines` messages, bands and bars replace
     lines; above as many batches there are no boxes. Raises NotFoundError when there is no message.
@@ -48,27 +48,27 @@ def timeline(
     boxes, messages = _boxes(batches), _messages(batches, rejected)
     shown = (boxes["window_start"], boxes["timeout_at"], messages["processing_time"])
     moments = np.concatenate([microseconds(column) for column in shown])
-    begin = int(moments.min(initial=LATEST)) if begin is None else begin
+    start = int(moments.min(initial=LATEST)) if start is None else start
     end = int(moments.max(initial=EARLIEST)) + 1 if end is None else end
-    messages = _between(messages, *LANES, begin, end)
+    messages = _between(messages, *LANES, start, end)
     if not messages.num_rows:
         raise NotFoundError("there is no message to draw", "Choose another stream, an earlier begin or a later end.")
     streams = messages.group_by(STREAM).aggregate([([], "count_all")])
     rows = _rows(streams.sort_by([("count_all", "descending"), *BY_STREAM]).slice(0, max_streams))
     boxes = (
-        _between(boxes, "window_start", "timeout_at", begin, end).join(rows, STREAM, join_type="inner").sort_by("part")
+        _between(boxes, "window_start", "timeout_at", start, end).join(rows, STREAM, join_type="inner").sort_by("part")
     )
     messages = messages.join(rows, STREAM, join_type="inner").sort_by("rejected")  # the last are drawn on top
     dense, boxed = messages.num_rows > max_lines, boxes.num_rows <= max_lines
     unplaced = rejected.filter(pc.is_null(rejected["processing_time"]))
     left_out = {
-        "rejected before they were processed": _between(unplaced, "received_at", "received_at", begin, end).num_rows,
+        "rejected before they were processed": _between(unplaced, "received_at", "received_at", start, end).num_rows,
         "streams with fewer messages": streams.num_rows - rows.num_rows,
     }
     data = {"streams": rows} | ({"batches": _levelled(boxes)} if boxed else {})
-    data |= {"bands": _bands(messages, end - begin, max_lines)} if dense else {"messages": messages}
-    layers: list[alt.Chart | alt.LayerChart] = [marks.frame(rows.num_rows, begin, end, boxed=boxed)]
-    layers += marks.windows(boxes.num_rows, end - begin) if boxed else []
+    data |= {"bands": _bands(messages, end - start, max_lines)} if dense else {"messages": messages}
+    layers: list[alt.Chart | alt.LayerChart] = [marks.frame(rows.num_rows, start, end, boxed=boxed)]
+    layers += marks.windows(boxes.num_rows, end - start) if boxed else []
     layers += marks.bands(messages) if dense else marks.lines(messages)
     height = marks.ONLY_ROW_HEIGHT if rows.num_rows == 1 else marks.ROW_HEIGHT * rows.num_rows
     picture = alt.LayerChart(layer=layers, width=WIDTH, height=height).resolve_axis(x="independent")
@@ -133,10 +133,10 @@ def _bands(messages: pa.Table, span: int, max_lines: int) -> pa.Table:
     return bands.append_column("step", pa.array(np.full(bands.num_rows, step / 1e3))).sort_by("rejected")
 
 
-def _between(table: pa.Table, first: str, last: str, begin: int, end: int) -> pa.Table:
+def _between(table: pa.Table, first: str, last: str, start: int, end: int) -> pa.Table:
     """Return the rows whose time from `first` to `last` overlaps [begin, end), in either direction, or is NULL."""
     ends = [table[name].cast(pa.int64()) for name in (first, last)]
-    touches = pc.and_(pc.less(pc.min_element_wise(*ends), end), pc.greater_equal(pc.max_element_wise(*ends), begin))
+    touches = pc.and_(pc.less(pc.min_element_wise(*ends), end), pc.greater_equal(pc.max_element_wise(*ends), start))
     return table.filter(pc.fill_null(touches, True))
 
 

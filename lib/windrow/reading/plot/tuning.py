@@ -8,7 +8,7 @@ import altair as alt
 import pyarrow as pa
 
 from windrow.errors import NotFoundError
-from windrow.model.durations import text
+from windrow.model.durations import format_duration
 from windrow.reading.plot.bins import time_text
 from windrow.reading.plot.theme import LIMIT, WIDTH, chart, finished, panel, tips
 
@@ -55,8 +55,8 @@ def _described(row: dict[str, Any], rules: Rules | None) -> dict[str, Any]:
     wait, p95, mean = (row[name] for name in ("wait_seconds_median", "wait_seconds_p95", "batch_messages_mean"))
     waits = "none closed" if wait is None else f"{time_text(wait * 1e3)} ({time_text(p95 * 1e3)}){short}"
     return row | {
-        "window": text(row["window_us"]),
-        "max_delay": text(row["max_delay_us"]),
+        "window": format_duration(row["window_us"]),
+        "max_delay": format_duration(row["max_delay_us"]),
         "chosen": rules is not None and (row["window_us"], row["max_delay_us"]) == (rules.window, rules.max_delay),
         "rejected_percent_text": f"{row['rejected_percent']:.2f} % ({row['rejected']:,})",
         "batch_messages_mean_text": "none" if mean is None else f"{mean:,.1f}{short}",

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from windrow.batching.rules import CALENDAR, Rules
-from windrow.model.durations import span, text
-from windrow.reading.tuning.grid import settable
+from windrow.model.durations import approximate_text, format_duration
+from windrow.reading.tuning.grid import round_up
 from windrow.reading.tuning.trial import Trial
 from windrow.reading.warnings import OLDEST
 
@@ -56,16 +56,16 @@ def advise(trial: Trial, rules: Rules | None = None, keep_percent: float = 99.0)
     if counted.size:
         most = int(counted.size * (1 - keep_percent / 100) + 1e-9)
         needed = int(counted[counted.size - 1 - min(most, counted.size - 1)])
-        max_delay = settable(needed)
+        max_delay = round_up(needed)
         others = "messages" if counted.size == age.size else "other messages"
         reached = f"{keep_percent:g} % of the {others} were at most {_age(needed)} old when they were processed"
         ages = [f"{reached}, the oldest {_age(int(counted[-1]))}"]
     too_old, too_old_in_force = (age.size - np.searchsorted(age, [max_delay, now.max_delay], side="right")).tolist()
-    costs = f'max_delay = "{text(max_delay)}" rejects {too_old:,} of {age.size:,} as too old'
+    costs = f'max_delay = "{format_duration(max_delay)}" rejects {too_old:,} of {age.size:,} as too old'
     why = (
         *_left_out(trial),
         *ages,
-        f"{costs}; {span(now.max_delay)}, as it is, {too_old_in_force:,}",
+        f"{costs}; {approximate_text(now.max_delay)}, as it is, {too_old_in_force:,}",
         *_clock_moved_by_others(trial, max_delay, too_old),
         *_window_too_short(now, max_delay),
     )
@@ -73,7 +73,7 @@ def advise(trial: Trial, rules: Rules | None = None, keep_percent: float = 99.0)
 
 
 def _age(microseconds: int) -> str:
-    return span(-(-microseconds // CENTISECOND) * CENTISECOND)
+    return approximate_text(-(-microseconds // CENTISECOND) * CENTISECOND)
 
 
 def _left_out(trial: Trial) -> list[str]:
@@ -81,7 +81,7 @@ def _left_out(trial: Trial) -> list[str]:
     older = dict(trial.count_older(OLDEST))
     return [
         f"{sum(counts.values()):,} messages {what} are left out, from {_named(counts)}: check the clocks there"
-        for what, counts in ((NEARLY_ALL, trial.left_out), (f"older than {span(OLDEST)}", older))
+        for what, counts in ((NEARLY_ALL, trial.left_out), (f"older than {approximate_text(OLDEST)}", older))
         if counts
     ]
 
@@ -110,9 +110,8 @@ def advise_window(rows: Sequence[dict[str, Any]], rules: Rules, max_delay: int) 
     least = max_delay + rules.max_lead if rules.window_anchor == "arrival" else 0
     chosen = next((row for row in alike if row["window_us"] > least), last)
     same = f"from {alike[0]['window']} on all make about {chosen['batches']:,} batches"
-    return (
-        f'window = "{text(chosen["window_us"])}" is long enough: {same}, because a type that comes again ends them',
-    )
+    window = format_duration(chosen["window_us"])
+    return (f'window = "{window}" is long enough: {same}, because a type that comes again ends them',)
 
 
 def advise_repeats(row: dict[str, Any]) -> tuple[str, ...]:
@@ -155,5 +154,5 @@ def too_old_by_others(trial: Trial, max_delay: int) -> int:
 def _window_too_short(rules: Rules, max_delay: int) -> list[str]:
     if rules.window_anchor != "arrival" or rules.window > max_delay + rules.max_lead:
         return []
-    least = span(max_delay + rules.max_lead)
+    least = approximate_text(max_delay + rules.max_lead)
     return [f"then let the window be longer than {least} (max_delay + max_lead), or set {CALENDAR}"]

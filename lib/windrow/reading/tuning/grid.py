@@ -6,7 +6,7 @@ import numpy as np
 
 from windrow.batching.rules import Rules
 from windrow.columnar.compiled import Ints
-from windrow.model.durations import UNITS, enough, microseconds
+from windrow.model.durations import UNITS, ceil_text, microseconds
 from windrow.reading.tuning.trial import Trial
 from windrow.reading.warnings import OLDEST
 
@@ -37,7 +37,7 @@ def suggested(trial: Trial, rules: Rules) -> tuple[list[int], list[int]]:
     windows = {rounded(factor * gap) for gap in usual for factor in (0.5, 1, 2, 4)}
     delays = {rules.max_delay}
     if age.size:
-        longest = settable(int(age.max()))
+        longest = round_up(int(age.max()))
         late = [rounded(delay) for delay in np.quantile(age, SHARES).tolist()]
         delays |= (
             {*late} if longest > FAR * late[-1] else {longest, *(delay for delay in late if delay < NEAR * longest)}
@@ -52,12 +52,12 @@ def suggested(trial: Trial, rules: Rules) -> tuple[list[int], list[int]]:
 
 def rounded(duration: float) -> int:
     """Return the next round duration that is no shorter, in microseconds."""
-    return next((one for one in ROUND if one >= duration), settable(int(duration) + 1))
+    return next((one for one in ROUND if one >= duration), round_up(int(duration) + 1))
 
 
-def settable(duration: int) -> int:
+def round_up(duration: int) -> int:
     """Return the next duration that one would set, in microseconds."""
-    return microseconds(enough(duration))
+    return microseconds(ceil_text(duration))
 
 
 def gaps_of(trial: Trial) -> Ints:

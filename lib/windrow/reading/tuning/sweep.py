@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.batching.rules import Rules, ShortWindowWarning
-from windrow.model.durations import microseconds, span
+from windrow.model.durations import approximate_text, microseconds
 from windrow.reading.tuning.grid import suggested
 from windrow.reading.tuning.trial import Row, Trial
 
@@ -117,7 +117,7 @@ def sweep(
     rows = []
     for done, (window, max_delay, changed, warning) in enumerate(tried):
         progress(done, len(tried))
-        labels = {"window": span(window), "max_delay": span(max_delay), "warning": warning}
+        labels = {"window": approximate_text(window), "max_delay": approximate_text(max_delay), "warning": warning}
         rows.append({"window_us": window, "max_delay_us": max_delay, **labels, **_outcomes(trial, changed)})
     progress(len(tried), len(tried))
     return pa.table({field.name: pa.array([row[field.name] for row in rows], field.type) for field in SCHEMA})

@@ -13,15 +13,15 @@ import pyarrow.compute as pc
 
 from windrow.batching import kernel
 from windrow.batching.batched import by_version
-from windrow.batching.columns import Columns, Rows, by_stream, columns
+from windrow.batching.columns import KernelInput, StreamRows, by_stream, columns
 from windrow.batching.rules import Rules
-from windrow.batching.streams import REASONS, decided
-from windrow.columnar.arrow import without
+from windrow.batching.streams import REASONS, decide_streams
+from windrow.columnar.arrow import drop_rows
 from windrow.columnar.compiled import Ints, Numbers
 from windrow.errors import NotFoundError
 from windrow.model import messages as message_columns
 from windrow.model import tables
-from windrow.model.admission import refused_before_rules
+from windrow.model.admission import reject_inadmissible
 from windrow.model.floors import Floors, processing_times
 from windrow.model.messages import LATEST, microseconds
 from windrow.model.payload import of_column
@@ -40,34 +40,34 @@ class Rounds:
     """The rounds of streams whose types repeat: messages closer in event time than half the time between repeats.
 
     The time between repeats is that of the stream's most frequent type (the median). A round has two messages or
-    more; a duplicate counts once. `place` is that of each row's message in the order of rounds, `begin` where each
+    more; a duplicate counts once. `place` is that of each row's message in the order of rounds, `start` where each
     round begins, and `several` tells which have more than one message.
     """
 
     place: Numbers
-    begin: Ints
+    start: Ints
     several: np.ndarray
 
     @classmethod
-    def of(cls, columns: Columns) -> Rounds:
+    def of(cls, columns: KernelInput) -> Rounds:
         """Find the rounds, in messages prepared for the kernel."""
         numbers = columns.numbers
-        streams = columns.begin.size - 1
+        streams = columns.start.size - 1
         stream, list_of = np.empty((2, numbers.position_at.size), np.int64)
-        stream[numbers.place] = np.repeat(np.arange(streams), np.diff(columns.begin))
+        stream[numbers.place] = np.repeat(np.arange(streams), np.diff(columns.start))
         list_of[numbers.place] = numbers.list_of
         time = numbers.time_at[numbers.position_at]
         between = _between_repeats(stream, list_of, time, streams)
         order = np.lexsort((time, stream))
         stream, time = stream[order], time[order]
         first = np.append(True, (np.diff(stream) != 0) | (2 * np.diff(time) >= between[stream[1:]]))
-        begin = np.flatnonzero(first)
-        several = (np.diff(np.append(begin, time.size)) > 1) & (between[stream[begin]] > 0)
+        start = np.flatnonzero(first)
+        several = (np.diff(np.append(start, time.size)) > 1) & (between[stream[start]] > 0)
         rank = np.empty(order.size, np.int32)
         rank[order] = np.arange(order.size)
         place = np.empty(columns.row_of.size, np.int32)
         place[columns.row_of] = rank[numbers.place]
-        return cls(place, begin, several)
+        return cls(place, start, several)
 
     def intact_rounds_percent(self, members: Numbers, sizes: Ints) -> float | None:
         """Return how many rounds lie in one batch with all their messages, None if there is no round.
@@ -78,7 +78,7 @@ class Rounds:
             return None
         batch = np.full(self.place.max() + 1, -1)
         batch[self.place[members]] = np.repeat(np.arange(sizes.size), sizes)
-        first, last = (merge.reduceat(batch, self.begin)[self.several] for merge in (np.minimum, np.maximum))
+        first, last = (merge.reduceat(batch, self.start)[self.several] for merge in (np.minimum, np.maximum))
         return float(PERCENT * ((first == last) & (first >= 0)).mean())
 
 
@@ -89,8 +89,8 @@ class Trial:
     `refused` counts by reason the messages that no rule sees, `left_out` by source those of wrong clocks.
     """
 
-    rows: Rows
-    columns: Columns
+    rows: StreamRows
+    columns: KernelInput
     rounds: Rounds
     received_at: Ints
     clock: Ints
@@ -115,8 +115,8 @@ class Trial:
         batch.
         """
         arrived = by_version(message_columns.conform(messages, of_column(messages.schema)))
-        refused = refused_before_rules(arrived, LATEST if latest is None else latest)
-        valid, _ = without(arrived, refused["row"].to_numpy())
+        refused = reject_inadmissible(arrived, LATEST if latest is None else latest)
+        valid, _ = drop_rows(arrived, refused["row"].to_numpy())
         version = valid["version"].to_numpy()
         processing_time, floors = processing_times(valid, Floors.empty())
         asked = {name: value for name, value in (("key", key), ("source", source)) if value is not None}
@@ -163,13 +163,13 @@ class Trial:
 
     def count_older(self, age: int) -> list[tuple[str, int]]:
         """Count by source the messages older than `age` (microseconds), the source with the most first."""
-        stream = np.repeat(np.arange(self.columns.begin.size - 1), np.diff(self.columns.begin))
+        stream = np.repeat(np.arange(self.columns.start.size - 1), np.diff(self.columns.start))
         sources = self.rows.source.take(pa.array(stream[self.age > age]))
         return Counter(sources.to_pylist()).most_common()
 
     def outcome(self, rules: Rules) -> Row:
         """Return what the rules make of the messages; `sweep` explains the names."""
-        share = decided(self.rows, 0, self.columns, rules, self.clock)
+        share = decide_streams(self.rows, 0, self.columns, rules, self.clock)
         sizes, closed_at, kept = share.batches.messages, share.batches.closed_at, share.members.size
         closes = np.repeat(closed_at, sizes)
         waited = (closes - self.received_at[share.members])[closes != kernel.NEVER]
@@ -229,8 +229,8 @@ def _between_repeats(stream: Ints, list_of: Ints, time: Ints, streams: int) -> I
     same = np.diff(list_of) == 0
     gaps, lists = np.diff(time)[same], list_of[1:][same]
     order = np.lexsort((gaps, lists))
-    begin = np.flatnonzero(np.append(True, np.diff(lists[order]) != 0)[: gaps.size])
-    middle = order[(begin + np.append(begin[1:], gaps.size) - 1) // 2]
+    start = np.flatnonzero(np.append(True, np.diff(lists[order]) != 0)[: gaps.size])
+    middle = order[(start + np.append(start[1:], gaps.size) - 1) // 2]
     shortest = np.full(streams, np.iinfo(np.int64).max)
     np.minimum.at(shortest, stream[1:][same][middle], gaps[middle])
     return np.where(shortest == np.iinfo(np.int64).max, 0, shortest)

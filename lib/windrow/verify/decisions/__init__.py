@@ -27,7 +27,7 @@ from windrow.verify.decisions.relations import (
 )
 from windrow.verify.decisions.windows import derive, source_histories
 from windrow.verify.report import Difference, Found
-from windrow.verify.snapshot import Snapshot
+from windrow.verify.snapshot import LedgerContents
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -58,7 +58,7 @@ OF_PARTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class DecisionCheck:
     """What was derived of a part: so many `messages` were decided again, so many of them are `placed` in windows.
 
     If `ended`, nothing can be derived.
@@ -78,7 +78,7 @@ class Decisions:
     decided up to the microbatch `verified` is taken as right.
     """
 
-    snapshot: Snapshot
+    snapshot: LedgerContents
     verified: int = 0
     messages: int = 0
     placed: int = 0
@@ -120,7 +120,7 @@ class Decisions:
         except DataError as error:
             self.add(_out_of_range(error))
 
-    def add(self, part: Decided) -> None:
+    def add(self, part: DecisionCheck) -> None:
         """Add what was derived of a part, unless another one has ended it."""
         if part.ended:
             self.figures, self.messages, self.placed, self.derivation = NONE, 0, 0, None
@@ -133,7 +133,7 @@ class Decisions:
 
 def decide_part(
     connection: DuckDBPyConnection, derivation: Derivation | None, progress: Callable[[int], None]
-) -> Decided:
+) -> DecisionCheck:
     """Derive the decisions on the messages of the loaded part, and compare them with the ledger.
 
     `progress` is called with the messages whose windows are derived.
@@ -141,21 +141,21 @@ def decide_part(
     from duckdb import DataError
 
     if derivation is None:
-        return Decided()
+        return DecisionCheck()
     try:
         judge_part(connection, derivation.choice)
         placed = derive(connection, derivation.sources, progress)
         checks = (check_ahead, check_rejected, check_windows, check_members)
         differences = [one for check in checks for one in check(connection)]
-        return Decided(differences, connection.sql(DECIDED).fetchall()[0][0], placed)
+        return DecisionCheck(differences, connection.sql(DECIDED).fetchall()[0][0], placed)
     except DataError as error:
         return _out_of_range(error)
 
 
-def _out_of_range(error: Exception) -> Decided:
+def _out_of_range(error: Exception) -> DecisionCheck:
     """Return the one difference for a damaged ledger with values out of range, from which nothing is derived."""
     expects = "times and numbers from which the rules can derive the decisions"
-    return Decided([Difference("decisions", expects, first_line(error))], ended=True)
+    return DecisionCheck([Difference("decisions", expects, first_line(error))], ended=True)
 
 
 def _findings(where: str, figures: Figures) -> Iterator[str]:

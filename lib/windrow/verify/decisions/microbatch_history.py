@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 
 from windrow.reading.tables import recorded_rules
 from windrow.verify.columns import Ints, exploded, numbers
-from windrow.verify.snapshot import Snapshot
+from windrow.verify.snapshot import LedgerContents
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class RecordedRules:
     """The rules that a microbatch recorded; durations in microseconds."""
 
     window: int
@@ -28,7 +28,7 @@ class Rules:
     window_offset: int = 0
 
     @classmethod
-    def recorded(cls, text: str) -> Rules:
+    def recorded(cls, text: str) -> RecordedRules:
         """Read them from JSON. Raises IncompatibleTableError for anything else."""
         result = recorded_rules(text)
         return cls(
@@ -55,7 +55,7 @@ class MicrobatchHistory:
     """
 
     kinds: list[str]
-    rules: list[Rules]
+    rules: list[RecordedRules]
     raised: Ints
     version: Ints
     read_in: Ints
@@ -84,7 +84,7 @@ class MicrobatchHistory:
         ]
 
 
-def is_whole(snapshot: Snapshot) -> bool:
+def is_whole(snapshot: LedgerContents) -> bool:
     """Tell whether the history is complete: every microbatch and every version once and in order."""
     number = numbers(snapshot.history["microbatch"])
     version = numbers(snapshot.versions_read["version"])
@@ -92,18 +92,18 @@ def is_whole(snapshot: Snapshot) -> bool:
     return in_order and not snapshot.history["kind"].null_count
 
 
-def read_history(snapshot: Snapshot, readable: int, verified: int = 0) -> MicrobatchHistory:
+def read_history(snapshot: LedgerContents, readable: int, verified: int = 0) -> MicrobatchHistory:
     """Return the microbatches of a ledger whose history is complete; `readable` is the first readable depot version."""
     history, read = snapshot.history, snapshot.versions_read
     kinds = ["", *history["kind"].to_pylist()]
     encoded = pc.fill_null(history["rules"], "").combine_chunks().dictionary_encode()
-    known = [Rules.recorded(text) for text in encoded.dictionary.to_pylist()]
+    known = [RecordedRules.recorded(text) for text in encoded.dictionary.to_pylist()]
     rules = [known[index] for index in encoded.indices.to_pylist()]
     version, read_in = numbers(read["version"]), numbers(read["microbatch"])
     clocks = exploded(history, "clocks")
     return MicrobatchHistory(
         kinds=kinds,
-        rules=[rules[0] if rules else Rules.recorded(snapshot.progress.rules), *rules],
+        rules=[rules[0] if rules else RecordedRules.recorded(snapshot.progress.rules), *rules],
         raised=_raised(kinds, rules),
         version=version,
         read_in=read_in,
@@ -113,7 +113,7 @@ def read_history(snapshot: Snapshot, readable: int, verified: int = 0) -> Microb
     )
 
 
-def _raised(kinds: list[str], rules: list[Rules]) -> Ints:
+def _raised(kinds: list[str], rules: list[RecordedRules]) -> Ints:
     """Return the sum of raises: a larger `max_delay` raises every floor, so that what was too old stays too old."""
     more = np.zeros(len(kinds), np.int64)
     for number in range(2, len(kinds)):

@@ -14,7 +14,7 @@ from windrow.verify.decisions.microbatch_history import MicrobatchHistory
 from windrow.verify.decisions.relations import apart
 from windrow.verify.decisions.windows import FLUSH_CUTS, FLUSHED
 from windrow.verify.report import Difference, differing
-from windrow.verify.snapshot import Snapshot
+from windrow.verify.snapshot import LedgerContents
 from windrow.verify.tables import asked
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def check_ticks(connection: DuckDBPyConnection) -> Iterator[Difference]:
     yield from differing("ticks", expects, asked(connection, TICKS), "ticks that raised floors otherwise")
 
 
-def check_rules(snapshot: Snapshot, history: MicrobatchHistory) -> Iterator[Difference]:
+def check_rules(snapshot: LedgerContents, history: MicrobatchHistory) -> Iterator[Difference]:
     """Check that the rules change only in a microbatch of kind `rules`."""
     changes = [change for change in history.changes() if change > 1 and history.kinds[change] != "rules"]
     wrong = [change for change in changes if history.rules[change] != history.rules[change - 1]]

@@ -14,7 +14,7 @@ from operator import attrgetter
 
 import pyarrow as pa
 
-from windrow.verify.decisions.microbatch_history import Rules
+from windrow.verify.decisions.microbatch_history import RecordedRules
 
 START = attrgetter("start")
 # The batches that the rules make; an open one has neither `closed_at` nor `close_reason` nor `closed_microbatch`.
@@ -43,7 +43,7 @@ class Messages:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RulesChange:
     """A microbatch that changed the rules or flushed, as one source sees it: the floor `before`, the time `now` in it.
 
     A flush ends windows at `cut` or earlier.
@@ -65,11 +65,11 @@ class SourceHistory:
     `verified` is given.
     """
 
-    rules: Sequence[Rules]
+    rules: Sequence[RecordedRules]
     raised: Sequence[int]
     heights: list[int]
     reached_in: list[int]
-    changes: list[Change]
+    changes: list[RulesChange]
     floor: int
     cut_in: Sequence[int] = ()
     cuts: Sequence[int] = ()
@@ -77,7 +77,7 @@ class SourceHistory:
 
 
 @dataclass(slots=True)
-class Window:
+class ReferenceWindow:
     """An active window; `rows_by_kind` has the rows of each type, several if the rules keep repeats."""
 
     start: int
@@ -94,7 +94,7 @@ class Window:
         return list(chain.from_iterable(self.rows_by_kind.values()))
 
 
-class Stream:
+class ReferenceStream:
     """One stream: its active windows, ordered by start, and the rules in force."""
 
     def __init__(
@@ -103,12 +103,12 @@ class Stream:
         messages: Messages,
         source_history: SourceHistory,
         batches: list[Batch],
-        windows: Sequence[Window] = (),
+        windows: Sequence[ReferenceWindow] = (),
     ) -> None:
         """Begin with the open windows of the first messages, one for each; the batches are added to `batches`."""
         self._number, self._messages, self._source_history, self._batches = number, messages, source_history, batches
         self._batch_of = [0] * len(messages.microbatch)
-        self._active: list[Window] = []
+        self._active: list[ReferenceWindow] = []
         self._changes = source_history.changes
         self._in_force(source_history.verified, 0)
         self._begin = len(windows)
@@ -155,7 +155,7 @@ class Stream:
         if rules.max_batch_bytes and window.byte_count > rules.max_batch_bytes:
             self._split_by_size(window, time, microbatch)
 
-    def _open(self, at: int, time: int, now: int, microbatch: int) -> Window:
+    def _open(self, at: int, time: int, now: int, microbatch: int) -> ReferenceWindow:
         """Open a window for a time, between the active windows `at` and `at + 1`."""
         active, rules = self._active, self._rules
         start = time
@@ -172,7 +172,7 @@ class Stream:
                 start = max(start, active[at].end)
         if at + 1 < len(active):
             end = min(end, active[at + 1].start)
-        window = Window(start, end, "message", microbatch, microbatch)
+        window = ReferenceWindow(start, end, "message", microbatch, microbatch)
         active.insert(at + 1, window)
         return window
 
@@ -194,14 +194,14 @@ class Stream:
             return later
         return max(earlier + (later - earlier + 1) // 2, now - self._rules.max_delay)
 
-    def _split(self, window: Window, time: int, cause: str, microbatch: int) -> Window:
+    def _split(self, window: ReferenceWindow, time: int, cause: str, microbatch: int) -> ReferenceWindow:
         """Split a window at a time and return the right part, a new window."""
         active, times, byte_count = self._active, self._messages.event_time, self._messages.byte_count
         at = self._place(window.start)
         end = window.end if self._rules.on_calendar else max(time + self._rules.window, window.end)
         if at + 1 < len(active):
             end = min(end, active[at + 1].start)
-        right = Window(time, end, cause, microbatch, microbatch)
+        right = ReferenceWindow(time, end, cause, microbatch, microbatch)
         rows_by_kind, window.rows_by_kind = window.rows_by_kind, {}
         for kind, rows in rows_by_kind.items():
             for row in rows:
@@ -214,7 +214,7 @@ class Stream:
         active.insert(at + 1, right)
         return right
 
-    def _split_by_size(self, window: Window, time: int, microbatch: int) -> None:
+    def _split_by_size(self, window: ReferenceWindow, time: int, microbatch: int) -> None:
         """Split off the messages before a time and, if the window is still too large, those after it."""
         times = self._messages.event_time
         if any(times[row] < time for row in window.rows):
@@ -255,14 +255,14 @@ class Stream:
         self._next = changes
         self._since = self._changes[changes - 1].microbatch if changes else 0
 
-    def _flush(self, change: Change) -> None:
+    def _flush(self, change: RulesChange) -> None:
         """Close all windows now; each ends at the cut or earlier."""
         for window in self._active:
             window.end = min(window.end, change.cut)
             self._close(window, change.now, "flush", change.microbatch)
         self._active.clear()
 
-    def _close(self, window: Window, closed_at: int, reason: str, closed_microbatch: int) -> None:
+    def _close(self, window: ReferenceWindow, closed_at: int, reason: str, closed_microbatch: int) -> None:
         """Note a closed window, in parts if it is larger than the maximum."""
         limit, byte_count = self._rules.max_batch_bytes, self._messages.byte_count
         rows = window.rows
@@ -285,7 +285,7 @@ class Stream:
             byte_count += messages.byte_count[row]
         return parts
 
-    def _leave(self, window: Window) -> None:
+    def _leave(self, window: ReferenceWindow) -> None:
         """Note a window that stays open as its last change wrote it, under the rules of that microbatch."""
         rules, rows = self._source_history.rules[window.changed_in], window.rows
         limit = rules.max_batch_bytes
@@ -293,7 +293,7 @@ class Stream:
         self._note(window, 0, rows, window.end + rules.max_delay, oversize)
 
     def _note(
-        self, window: Window, part: int, rows: list[int], timeout: int, oversize: bool, closed: Closed = OPEN
+        self, window: ReferenceWindow, part: int, rows: list[int], timeout: int, oversize: bool, closed: Closed = OPEN
     ) -> None:
         number, opened = len(self._batches), (window.open_reason, window.opened_microbatch)
         for row in rows:

@@ -11,7 +11,15 @@ import pyarrow as pa
 
 from windrow.verify.columns import NONE, Ints
 from windrow.verify.decisions.microbatch_history import MicrobatchHistory
-from windrow.verify.decisions.reference_model import DERIVED, Batch, Change, Messages, SourceHistory, Stream, Window
+from windrow.verify.decisions.reference_model import (
+    DERIVED,
+    Batch,
+    Messages,
+    ReferenceStream,
+    ReferenceWindow,
+    RulesChange,
+    SourceHistory,
+)
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -56,17 +64,17 @@ def derive(
     """
     columns_of = connection.sql(ACCEPTED).fetchnumpy()
     source_of = dict(connection.sql(SOURCES).fetchall())
-    opened = {place: Window(*window) for place, *window in connection.sql(OPENED).fetchall()}
+    opened = {place: ReferenceWindow(*window) for place, *window in connection.sql(OPENED).fetchall()}
     stream, row, batch = columns_of["stream"], columns_of["row"], columns_of["batch"]
     columns = np.stack([columns_of.pop(name) for name in Messages.__dataclass_fields__])
     begins = np.flatnonzero(np.diff(stream, prepend=-1)).tolist()
     batches, batch_of, told = list[Batch](), list[int](), 0
-    for begin, end in pairwise([*begins, row.size]):
-        number = int(stream[begin])
-        messages = Messages(*columns[:, begin:end].tolist())
-        batch_of_row = batch[begin:end]
+    for start, end in pairwise([*begins, row.size]):
+        number = int(stream[start])
+        messages = Messages(*columns[:, start:end].tolist())
+        batch_of_row = batch[start:end]
         windows = [opened[place] for place in batch_of_row[batch_of_row >= 0].tolist()]
-        batch_of += Stream(number, messages, sources[source_of[number]], batches, windows).derive()
+        batch_of += ReferenceStream(number, messages, sources[source_of[number]], batches, windows).derive()
         if end - told >= CHUNK:
             progress(end)
             told = end
@@ -98,7 +106,7 @@ def source_histories(connection: DuckDBPyConnection, history: MicrobatchHistory)
         for place, microbatch in enumerate(changed):
             floor, flush = before[place], history.kinds[microbatch] == "flush"
             now = max(floor, flushed.get((microbatch, source), NONE)) if flush else after[place]
-            changes.append(Change(microbatch, floor, now, flush, cuts.get((microbatch, source), NOBODY)))
+            changes.append(RulesChange(microbatch, floor, now, flush, cuts.get((microbatch, source), NOBODY)))
         cut_in, at_cut = calendar.get(source, [[], []])
         heard = history.rules, raised, heights, reached_in, changes, heights[-1] + raised[-1]
         histories[source] = SourceHistory(*heard, cut_in, at_cut, history.verified)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from windrow.errors import EngineUnavailableError, OutputFileError
 from windrow.model.warn import MIN_COUNT
 from windrow.verify.quality.great_expectations import SITE, fresh_context, import_meanwhile, library, quiet, require
-from windrow.verify.quality.outcome import Checked, outcome_of
+from windrow.verify.quality.outcome import QualityResult, outcome_of
 from windrow.verify.quality.suites import MAX_REJECTED, books, closed_batches, rejected_messages
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def check(
     docs: str | Path | None = None,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
     min_count: int = MIN_COUNT,
-) -> Checked:
+) -> QualityResult:
     """Validate the latest version of a ledger, a path or a name, against suites (default: all of this package).
 
     `max_rejected` and `min_count` are the limits of this package's suites. Without a Spark session DuckDB reads a
@@ -62,7 +62,7 @@ def check(
             outcomes += [outcome_of(suite.name, result) for result in _validated(context, suite, rows)]
             progress(suite.name, done, steps)
         place = None if docs is None else _documented(context, Path(docs).absolute())
-    return Checked(ledger, version, counts, tuple(outcomes), place)
+    return QualityResult(ledger, version, counts, tuple(outcomes), place)
 
 
 @dataclass(frozen=True, slots=True)

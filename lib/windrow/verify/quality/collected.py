@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import to_plain_types
 from windrow.delta.database import database
 from windrow.delta.query import identifier
 from windrow.model import tables
@@ -77,11 +77,11 @@ def collected_rows(frame: DataFrame) -> Iterator[EmbeddedRows]:
     with database() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         for name, query in queries.items():
-            connection.register("answer", plain(query.toArrow()))
+            connection.register("answer", to_plain_types(query.toArrow()))
             connection.execute(f"CREATE TABLE {name} AS FROM answer")
             connection.unregister("answer")
         for name, states in STATES.items():
-            chosen = ", ".join(map(identifier, table_columns(columns, name, tables.is_over_raw(columns))))
+            chosen = ", ".join(map(identifier, table_columns(columns, name, tables.reads_raw_depot(columns))))
             listed = ", ".join(f"'{state}'" for state in states)
             connection.execute(f"CREATE VIEW {name} AS SELECT {chosen} FROM collected WHERE state IN ({listed})")
         connection.execute(INSIDE)

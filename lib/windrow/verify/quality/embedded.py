@@ -157,7 +157,10 @@ def create_views(connection: DuckDBPyConnection) -> None:
 
 def table_columns(columns: Sequence[str], table: str, raw: bool) -> list[str]:
     """Return those columns of a ledger, `raw` for one over a raw depot, that are held in a table."""
-    own = {"batches": tables.BATCH, "rejected": ["state", *tables.REJECTED, *(tables.RAW_REJECTED if raw else [])]}
-    only_batches = {*tables.BATCH}.difference(("id", "state", "source"))
+    own = {
+        "batches": tables.BATCH_COLUMNS,
+        "rejected": ["state", *tables.REJECTED, *(tables.RAW_REJECTED if raw else [])],
+    }
+    only_batches = {*tables.BATCH_COLUMNS}.difference(("id", "state", "source"))
     names = own.get(table, [name for name in columns if name not in only_batches])
     return [name for name in names if name not in LONG]

@@ -25,7 +25,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class QualityResult:
     """The result of `check`: the ledger version, how many rows of each state it has, the outcomes, and the docs."""
 
     ledger: str

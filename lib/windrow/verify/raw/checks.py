@@ -7,15 +7,15 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.verify.columns import identifier, kept, numbers, surplus
-from windrow.verify.depot import Depot
+from windrow.verify.columns import identifier, kept, multiset_difference, numbers
+from windrow.verify.depot import DepotMessages
 from windrow.verify.report import Difference, differing, unequal
-from windrow.verify.snapshot import BYTES, RawRows, Snapshot, bytes_of
+from windrow.verify.snapshot import BYTES, LedgerContents, RawRows, bytes_of
 
 PLACE = ["id", "reason", "raw_source", "chunk", "offset", "received_at"]
 
 
-def check_raw(snapshot: Snapshot, depot: Depot) -> Iterator[Difference]:
+def check_raw(snapshot: LedgerContents, depot: DepotMessages) -> Iterator[Difference]:
     """Check what only such a ledger has and, if its depot can be read, compare it with the depot."""
     raw = snapshot.raw
     if raw is None:
@@ -69,7 +69,7 @@ def _as_named(rows: pa.Table, expected: pa.ChunkedArray) -> Iterator[Difference]
     yield from differing("ids", "the id that the columns make", examples, "rows with another id")
 
 
-def _bytes(snapshot: Snapshot, raw: RawRows, formatted: RawRows) -> Iterator[Difference]:
+def _bytes(snapshot: LedgerContents, raw: RawRows, formatted: RawRows) -> Iterator[Difference]:
     """Check that each microbatch read as many bytes as its versions have in the depot, unless a codec decodes them."""
     read = snapshot.versions_read.select(["version", "microbatch"]).join(formatted.byte_count, "version")
     there = read.group_by("microbatch", use_threads=False).aggregate(
@@ -84,7 +84,7 @@ def _bytes(snapshot: Snapshot, raw: RawRows, formatted: RawRows) -> Iterator[Dif
     yield from differing("bytes read", expected, rows, "microbatches")
 
 
-def _refused(snapshot: Snapshot, raw: RawRows, formatted: RawRows) -> Iterator[Difference]:
+def _refused(snapshot: LedgerContents, raw: RawRows, formatted: RawRows) -> Iterator[Difference]:
     """Check that exactly what the format refuses is rejected, complete and by the microbatch that read it."""
     there = formatted.rejected
     there = there.filter(pc.less_equal(there["version"], snapshot.progress.depot_version))
@@ -92,7 +92,7 @@ def _refused(snapshot: Snapshot, raw: RawRows, formatted: RawRows) -> Iterator[D
     names = [*PLACE, "content", "microbatch"]
     there, rejected = there.select(names), raw.rejected.select(names)
     expected = "what the format refuses of the depot, each once"
-    missing, other = map(_shown, surplus(there, rejected))
+    missing, other = map(_shown, multiset_difference(there, rejected))
     yield from differing("refused by the format", expected, missing, "missing or different in the ledger")
     yield from differing("refused by the format", expected, other, "in the ledger, not in the depot")
 
@@ -100,7 +100,7 @@ def _refused(snapshot: Snapshot, raw: RawRows, formatted: RawRows) -> Iterator[D
 def _unfinished(raw: RawRows, formatted: RawRows) -> Iterator[Difference]:
     """Check that the partial rows hold what is unfinished in the depot."""
     expected = "what is unfinished in each raw source"
-    missing, other = map(_shown, surplus(formatted.partial, raw.partial))
+    missing, other = map(_shown, multiset_difference(formatted.partial, raw.partial))
     yield from differing("unfinished", expected, missing, "partial rows missing or different in the ledger")
     yield from differing("unfinished", expected, other, "partial rows that the depot does not give")
 

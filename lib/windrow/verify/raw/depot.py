@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import TIME
 from windrow.errors import SettingsError, first_line
-from windrow.expressions import Mapping
+from windrow.expressions import ColumnMapping
 from windrow.formats.format import Format, format_of
 from windrow.formats.part import FormatPart
 from windrow.formats.raw.source import SCHEMA
@@ -28,7 +28,7 @@ from windrow.model.messages import COLUMNS, conform
 from windrow.reading.feed import UNREADABLE
 from windrow.reading.tables import DepotTable, Ledger, skipped_versions
 from windrow.verify.columns import as_messages, identifier
-from windrow.verify.depot import Depot, add_messages, added_by, way_of
+from windrow.verify.depot import DepotMessages, add_messages, added_by, find_mapping
 from windrow.verify.parts import PartedRows, divide
 from windrow.verify.raw.grammar import Framings
 from windrow.verify.snapshot import PARTIAL, RawRows
@@ -47,7 +47,7 @@ Way = tuple[str | None, str | None]
 
 def read_raw_depot(
     table: DepotTable, rows: PartedRows, chunks: PartedRows, first: int, last: int, ledger: Ledger
-) -> Depot:
+) -> DepotMessages:
     """Read the versions from `first` to `last` in the way that the history of the ledger recorded.
 
     The `chunks` are parted by raw source, and some sources are formatted at a time. If one version can no longer be
@@ -59,7 +59,7 @@ def read_raw_depot(
         for added in chain([CHUNKS.empty_table()], _chunks(table, first, last, skipped_versions(ledger))):
             chunks.add("chunks", added)
     except UNREADABLE:
-        return Depot.unread(rows, first, last, "cannot be formatted again, because some can no longer be read")
+        return DepotMessages.unread(rows, first, last, "cannot be formatted again, because some can no longer be read")
     chunks.close_blocks()
     beside: list[tuple[RawRows, pa.Table]] = []
 
@@ -72,7 +72,7 @@ def read_raw_depot(
     per_version = add_messages(messages(), rows)
     formatted = RawRows(*(pa.concat_tables(getattr(raw, name) for raw, _ in beside) for name in RawRows.__slots__))
     several = pa.concat_tables(places for _, places in beside)
-    return Depot(per_version, first, first, last, formatted=formatted, several=several)
+    return DepotMessages(per_version, first, first, last, formatted=formatted, several=several)
 
 
 def _formatted(rows: pa.Table, ledger: Ledger) -> tuple[list[pa.Table], RawRows, pa.Table]:
@@ -81,7 +81,7 @@ def _formatted(rows: pa.Table, ledger: Ledger) -> tuple[list[pa.Table], RawRows,
     partial, framings = SCHEMA.empty_table(), Framings()
     for (mapping, recorded), versions in _legs(rows, ledger):
         whole = _format(recorded)
-        way = way_of(columns_of(whole.parser.schema).names, mapping)
+        way = find_mapping(columns_of(whole.parser.schema).names, mapping)
         format_, columns = used_by(way, whole)
         own = rows.filter(pc.is_in(rows["version"], pa.array(versions, pa.int64())))
         staged = stage(own, partial, format_)
@@ -129,7 +129,7 @@ def _after(before: pa.Table, changed: pa.Table) -> pa.Table:
     return pa.concat_tables([kept, changed.filter(pc.invert(pc.fill_null(changed[tables.DELETED], False)))])
 
 
-def _messages(fields: pa.Table, columns: pa.Schema, mapping: Mapping | None, payload: pa.DataType) -> pa.Table:
+def _messages(fields: pa.Table, columns: pa.Schema, mapping: ColumnMapping | None, payload: pa.DataType) -> pa.Table:
     """Return records as messages with `version`."""
     rows = fields.select(columns.names).cast(columns, safe=False)
     if mapping is None:

@@ -21,9 +21,9 @@ from windrow.formats.format import Format
 from windrow.formats.part import FormatPart
 from windrow.formats.raw.arrived import arrived_of
 from windrow.formats.raw.decompression import Decompression
-from windrow.formats.raw.segment import Run
-from windrow.formats.raw.source import BEGIN, CHUNK, Source, sources_of
-from windrow.formats.raw.stage import Staged, released
+from windrow.formats.raw.segment import ByteRun
+from windrow.formats.raw.source import BEGIN, CHUNK, RawSourceState, sources_of
+from windrow.formats.raw.stage import StageResult, released
 
 PLACE = pa.schema([("raw_source", pa.string()), ("chunk", pa.int64()), ("offset", pa.int64())])
 FOUND = PLACE.append(pa.field("form", pa.int64()))
@@ -66,17 +66,17 @@ class Framings:
     places: list[pa.Table] = field(default_factory=lambda: [FOUND.empty_table()])
     grammars: list[Grammar] = field(default_factory=list)
 
-    def add(self, rows: pa.Table, partial: pa.Table, staged: Staged, format_: Format) -> None:
+    def add(self, rows: pa.Table, partial: pa.Table, staged: StageResult, format_: Format) -> None:
         """Add what is staged of rows, given the partial rows before them. Fields named as in `PLACE` hide records."""
         limits, form = format_.limits, -1
         sources = sources_of(partial)
         for name, chunks in arrived_of(rows).items():
-            source = sources.get(name) or Source(name)
+            source = sources.get(name) or RawSourceState(name)
             steps, _ = released(source, chunks, format_)
             if format_.codec != "none" or source.encoded:
                 steps = Decompression.of(source, steps, format_).steps
             for run in steps:
-                if isinstance(run, Run):
+                if isinstance(run, ByteRun):
                     self._add_run(name, run)
         if limits.type == "csv" and limits.quote_char and not any(name in limits.fields for name in PLACE.names):
             form = len(self.grammars)
@@ -86,7 +86,7 @@ class Framings:
             places = table.select(PLACE.names).append_column("form", pa.repeat(own, table.num_rows))
             self.places.append(places.cast(FOUND))
 
-    def _add_run(self, name: str, run: Run) -> None:
+    def _add_run(self, name: str, run: ByteRun) -> None:
         """Add the bytes of chunks; those of one chunk may come in several runs."""
         bounds = [*run.pieces[:, BEGIN].tolist(), run.buffer.size]
         for chunk, begin, end in zip(run.pieces[:, CHUNK].tolist(), bounds, bounds[1:], strict=False):
