@@ -333,7 +333,7 @@ def sessions(min_delay: str = "0s") -> Topology:
         microbatch.state("ended").put(running.get(over))
         running.delete(over)
         clicks = microbatch.rows("clicks")
-        at = {name: ("received_at", operation) for name, operation in (("start", "min"), ("until", "max"))}
+        at = {name: ("received_at", operation) for name, operation in (("begin", "min"), ("until", "max"))}
         running.combine(clicks, clicks="count", **at)
         active = running.get(pa.table({"key": clicks["key"].unique()}))
         due = pc.add(active["until"], timedelta(seconds=10))
@@ -371,16 +371,16 @@ def test_any_cutting_in_step(
     for key, later in clicks:
         log.append((key, seconds := seconds + later))
     harness = Harness(sessions(min_delay), tmp_path_factory.mktemp("sessions"), clock=ManualClock(NOW))
-    start = 0
+    begin = 0
     for end, runs_now in zip([*sorted(cuts), len(log)], runs, strict=False):
-        harness.append([message("", at, key=key) for key, at in log[start:end]])
-        start = max(start, end)
+        harness.append([message("", at, key=key) for key, at in log[begin:end]])
+        begin = max(begin, end)
         if runs_now:
             harness.run()
     harness.run()
     harness.advance_clock(1_000)
     harness.run()
-    rows = [(row["key"], row["start"], row["until"], row["clicks"]) for row in harness.state("ended")]
+    rows = [(row["key"], row["begin"], row["until"], row["clicks"]) for row in harness.state("ended")]
     found = [(key, *(round((at - BEGIN).total_seconds()) for at in times), clicks) for key, *times, clicks in rows]
     assert sorted(found) == expected_sessions(log)
     assert harness.state("running") == harness.state("end") == []

@@ -25,7 +25,7 @@ from windrow.reading.tables import open_depot, open_ledger, recorded_rules
 from windrow.replaying.comparison import compare
 from windrow.replaying.legs import ReplaySegment, recorded, with_rules
 from windrow.replaying.microbatch_range import MicrobatchRange, find_span
-from windrow.replaying.player import SegmentReplayer, create_ledger
+from windrow.replaying.player import SegmentReplayer, create_replay_ledger
 from windrow.replaying.report import Comparison, LedgerDigest, Move, Outcome, Replay, ReplayChange
 from windrow.runtime.opening import tables_of
 from windrow.settings.settings import Settings
@@ -176,7 +176,7 @@ def _needed_streams(streams: Streams, legs: Sequence[ReplaySegment]) -> Streams:
 
 def _play(player: SegmentReplayer, span: MicrobatchRange, legs: Sequence[ReplaySegment]) -> None:
     """Create the new ledger, and play the legs into it."""
-    create_ledger(*player.tables(legs[0]), span, legs[0].rules)
+    create_replay_ledger(*player.tables(legs[0]), span, legs[0].rules)
     try:
         for leg in legs:
             player.play(leg)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 BYTES_OF_MESSAGE = 4_000  # of the memory: four times what it takes, because the comparison comes on top
 
 
-def create_ledger(source: Source, ledger: Ledger, span: MicrobatchRange, rules: str) -> None:
+def create_replay_ledger(source: Source, ledger: Ledger, span: MicrobatchRange, rules: str) -> None:
     """Create the ledger of a replay. Raises IncompatibleTableError if something is there already."""
     into, retention = ledger.settings.ledger, ledger.settings.retention
     require_new(ledger)
