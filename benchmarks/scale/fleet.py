@@ -1,17 +1,17 @@
 """A fleet of devices for hours, with a day of delay, on the embedded engine: does it keep up, and does it stay so?
 
 It is the fleet of the benchmark `delay`: fifty devices with eight metrics a second. A day of it is open before the
-soak begins. Then each microbatch takes ten seconds of it, of which one message in a hundred is late by up to nine
-tenths of a day. Folds happen as their triggers say. After each hour of the fleet the tables are maintained, as often as
-`windrow run --interval` does that.
+soak begins. Then a repeating run takes it ten seconds at a time, of which one message in a hundred is late by up to
+nine tenths of a day. Folds happen as their triggers say, and maintenance after each hour of the fleet, as in
+`windrow run --interval 10s`: all of it after the first hour, then the ledger's.
 
 The fleet is kept up with if its seconds are a multiple of those that microbatches, folds and maintenance take together.
 """
 
 from __future__ import annotations
 
+import time
 from argparse import ArgumentParser, Namespace
-from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
@@ -20,15 +20,14 @@ from benchmarks.scale.checks import CheckFailed
 from benchmarks.scale.memory import MIB, forget_peak, resident
 from benchmarks.scale.telling import say
 from benchmarks.suite import delay as fleet
-from benchmarks.turns import timed
-from windrow.runtime.maintenance import maintain
 from windrow.runtime.opening import tables_of
+from windrow.runtime.run import opened
 from windrow.runtime.wall_clock import WallClock
 
 DAY = 24 * 3_600
-MAINTAINED_AFTER = 360  # microbatches: an hour, the default of `run.maintenance_interval`
-LEAST = 10  # times real time
-MOST = 1.3  # of time and memory: the last tenth of the microbatches, next to the second
+HOUR = "1h"  # the default of `run.maintenance_interval`
+MIN_FACTOR = 10  # times real time
+MAX_GROWTH = 1.3  # of time and memory: the last tenth of the rounds, next to the second
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -42,43 +41,65 @@ def run(directory: Path, asked: Namespace) -> None:
     delay = asked.delay
     for first in range(0, delay, fleet.PIECE):
         fleet.publish(directory, delay, first, min(fleet.PIECE, delay - first), 0)
-    with ExitStack() as until:
-        one = fleet.fleet(until, directory, delay, None)
-        say(f"{delay:,} s of the fleet before the soak: {one():.0f} s")
-        seconds, peaks, maintained = soaked(directory, one, asked)
-    judge(seconds, peaks, maintained)
+    clock = FleetClock(directory, delay, asked.microbatches)
+    rules = fleet.rules(delay)
+    chosen = settings(directory / "depot", directory / "ledger", rules=rules, run={"maintenance_interval": HOUR})
+    with opened(*tables_of(chosen, None), clock) as runner:
+        runner.every(fleet.SECONDS * 1_000_000)
+    judge(clock.seconds[1:], clock.peaks[1:])
 
 
-def soaked(directory: Path, one: fleet.Run, asked: Namespace) -> tuple[list[float], list[int], float]:
-    """Return the seconds and the peak in bytes of each microbatch, and the seconds of maintenance."""
-    seconds, peaks, maintained = list[float](), list[int](), 0.0
-    tenth = max(asked.microbatches // 10, 1)
-    for number in range(asked.microbatches):
-        fleet.publish(directory, asked.delay, asked.delay + number * fleet.SECONDS, fleet.SECONDS, fleet.LATE)
+class FleetClock(WallClock):
+    """The fleet's clock: while a run waits for its next round, ten seconds pass at once, and their messages arrive.
+
+    `seconds` and `peaks` (bytes) are those of each round; the first one reads all that was there before.
+    """
+
+    def __init__(self, place: Path, delay: int, microbatches: int) -> None:
+        """Begin after `delay` seconds of the fleet, and stop after so many microbatches."""
+        super().__init__()
+        self._place, self._delay, self._microbatches = place, delay, microbatches
+        self._began = time.perf_counter()
+        self.seconds, self.peaks = list[float](), list[int]()
+
+    def elapsed(self) -> float:
+        """Return seconds, those of the fleet that were skipped included."""
+        return time.perf_counter() + len(self.seconds) * fleet.SECONDS
+
+    def wait(self, microseconds: int) -> bool:
+        """Let the fleet go on."""
+        if not microseconds:
+            return super().wait(0)
+        self.seconds.append(time.perf_counter() - self._began)
+        self.peaks.append(resident("VmHWM"))
+        self._tell()
+        number = len(self.seconds) - 1
+        if number == self._microbatches:
+            return True
+        fleet.publish(self._place, self._delay, self._delay + number * fleet.SECONDS, fleet.SECONDS, fleet.LATE)
         forget_peak()
-        seconds.append(one())
-        peaks.append(resident("VmHWM"))
-        if (number + 1) % MAINTAINED_AFTER == 0:
-            source, ledger = tables_of(settings(directory / "depot", directory / "ledger"), None)
-            maintained += timed(lambda: maintain([source], ledger, WallClock().now()))  # noqa: B023 - called at once
-        if number % tenth == tenth - 1:
-            say(
-                f"{number + 1:,} microbatches: median {median(seconds[-tenth:]):.2f} s, "
-                f"longest {max(seconds[-tenth:]):.2f} s, at most {max(peaks[-tenth:]) // MIB:,} MiB, "
-                f"maintenance {maintained:.0f} s so far"
-            )
-    return seconds, peaks, maintained
+        self._began = time.perf_counter()
+        return False
+
+    def _tell(self) -> None:
+        number, tenth = len(self.seconds) - 1, max(self._microbatches // 10, 1)
+        if not number:
+            say(f"{self._delay:,} s of the fleet before the soak: {self.seconds[0]:.0f} s")
+        elif number % tenth == 0:
+            seconds = self.seconds[-tenth:]
+            say(f"{number:,} rounds: median {median(seconds):.2f} s, longest {max(seconds):.2f} s, "
+                f"at most {max(self.peaks[-tenth:]) // MIB:,} MiB")  # fmt: skip
 
 
-def judge(seconds: list[float], peaks: list[int], maintained: float) -> None:
-    """Say how the fleet was kept up with; raises NotAsItShouldBe."""
+def judge(seconds: list[float], peaks: list[int]) -> None:
+    """Say how the fleet was kept up with; raises CheckFailed."""
     tenth = max(len(seconds) // 10, 1)
-    factor = len(seconds) * fleet.SECONDS / (sum(seconds) + maintained)
+    factor = len(seconds) * fleet.SECONDS / sum(seconds)
     slower = median(seconds[-tenth:]) / median(seconds[tenth : 2 * tenth])
     larger = max(peaks[-tenth:]) / max(peaks[tenth : 2 * tenth])
     say(f"{factor:.1f} times real time, maintenance included; the last tenth next to the second: {slower:.2f} of the "
         f"time, {larger:.2f} of the memory")  # fmt: skip
-    if factor < LEAST:
-        raise CheckFailed(f"the fleet is kept up with less than {LEAST} times")
-    if max(slower, larger) > MOST:
-        raise CheckFailed(f"the last tenth takes more than {MOST} times as much as the second")
+    if factor < MIN_FACTOR:
+        raise CheckFailed(f"the fleet is kept up with less than {MIN_FACTOR} times")
+    if max(slower, larger) > MAX_GROWTH:
+        raise CheckFailed(f"the last tenth takes more than {MAX_GROWTH} times as much as the second")

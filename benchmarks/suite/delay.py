@@ -68,8 +68,12 @@ def compared(
 
 def fleet(until: ExitStack, place: Path, delay: int, spark: SparkSession | None) -> Run:
     """Return what batches all that is new of a fleet."""
-    rules = {"window": "10s", "max_delay": f"{delay}s", "on_repeat": "keep"}
-    return run_continuously(until, settings(place / "depot", place / "ledger", spark, rules=rules), spark)
+    return run_continuously(until, settings(place / "depot", place / "ledger", spark, rules=rules(delay)), spark)
+
+
+def rules(delay: int) -> dict[str, str]:
+    """Return the rules of the fleet, for messages that may be so many seconds late."""
+    return {"window": "10s", "max_delay": f"{delay}s", "on_repeat": "keep"}
 
 
 def publish(place: Path, delay: int, first: int, seconds: int, late: float) -> None:

@@ -82,7 +82,7 @@ class Ledger:
         self.floors, live = plan.after, self.live
         step = self.kind(self.rules, plan, self.latest, self.number, flush, cuts=self.cuts)
         if flush and self.parts > 1:
-            step = replace(step, last=last_event_times(live, step.passed))
+            step = replace(step, last=last_event_times(live, step.closed_through))
         for part in range(self.parts):
             written, cuts = step(self.share(arrived, part), self.read_of(self.share(live, part), arrived, step))
             self.floors = self.floors.raised(cuts.source, cuts.floor)
@@ -222,7 +222,7 @@ class Headers(Ledger):
         """Return the batches that are needed."""
         if step.flush:
             return live
-        wanted = BatchFilter(lambda: arrived.select(["source", "key", "event_time"]), step.passed)
+        wanted = BatchFilter(lambda: arrived.select(["source", "key", "event_time"]), step.closed_through)
         batches, read = wanted.needed(live)
         self.left_out += live.num_rows - int(read.sum())
         return without_messages(batches, ~read)
@@ -282,7 +282,7 @@ class Headless(Ledger):
 class Twice(Step):
     """A step that returns every row twice."""
 
-    def decided(self, arrived: pa.Table, live: pa.Table) -> tuple[pa.Table, Floors]:
+    def decide_streams(self, arrived: pa.Table, live: pa.Table) -> tuple[pa.Table, Floors]:
         """Return what batching returns, twice."""
         rows, cuts = super().decided(arrived, live)
         return pa.concat_tables([rows, rows]), cuts

@@ -61,7 +61,7 @@ class TestCheck:
         (tmp_path / "many.csv").write_text("name,value\n" + "a,1\nb,x\n" * 9)
         document = ready("ingest", "--check", "many.csv", "--sample", "2", "--json").json()
         assert [len(document[name]) for name in ("rejects", "sample", "messages")] == [2, 2, 2]
-        assert (document["good"], document["rejected"], document["reasons"]) == (9, 9, {"format_cast": 9})
+        assert (document["accepted_count"], document["rejected"], document["reasons"]) == (9, 9, {"format_cast": 9})
         assert "and 7 more" in ready("ingest", "--check", "many.csv", "--sample", "2").out
         said = ready("ingest", "--check", "many.csv", "--sample", "0").out
         assert said.startswith("many.csv: 83 bytes, 9 good records, 9 rejected (36 bytes)\nrejected: 9 format_cast\n")

@@ -19,7 +19,7 @@ class TestInit:
         assert 'depot = "in"' in content
         assert (DeltaTable(tmp_path / "in").version(), DeltaTable(tmp_path / "out").version()) == (0, 0)
         document = windrow("init", "--json").json()
-        assert (document["written"], document["depot"]) == (False, "in")
+        assert (document["created"], document["depot"]) == (False, "in")
         assert (tmp_path / "windrow.toml").read_text() == content
         assert (DeltaTable(tmp_path / "in").version(), DeltaTable(tmp_path / "out").version()) == (0, 0)
 

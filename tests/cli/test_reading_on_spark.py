@@ -58,7 +58,7 @@ def test_verify(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every message is found and decided again, and the report says that nobody looked at files and logs."""
     found = answer(tables, capsys, "verify", "--engine", "spark")
     [books] = found["books"]
-    assert (books["messages_read"], books["ok"], books["decided"], books["lost"]) == (10, 10, 10, 0)
+    assert (books["messages_read"], books["matched"], books["redecided"], books["lost"]) == (10, 10, 10, 0)
     assert found["differences"] == []
     assert [finding for finding in found["findings"] if "files and logs" in finding]
     assert books["ledger_version"] == 2
@@ -153,7 +153,7 @@ def test_status(tables: Path, spark: SparkSession, capsys: pytest.CaptureFixture
     assert (found["depots"][0]["version"], found["depots"][0]["read_version"], found["lag"]["messages"]) == (2, 2, 0)
     assert found["ledger"]["version"] >= 2
     assert (found["totals"]["messages"], len(found["clocks"])) == (10, 1)
-    assert found["ledger"]["reach"] == {"version": 0, "retention": "90d"}
+    assert found["ledger"]["readable_range"] == {"version": 0, "retention": "90d"}
     depot = f"delta.`{tables}/depot`"
     spark.sql(f"INSERT INTO {depot} VALUES ('pump', struct('heat', timestamp'{AT.format(59)}'), 'x')")
     spark.sql(f"DELETE FROM {depot} WHERE value = 'x'")

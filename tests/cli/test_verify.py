@@ -29,7 +29,7 @@ class TestVerify:
         assert filled("verify", "--max-messages", "0", "--strict").status == 1
         assert filled("verify", "--all", "--strict").status == 0
         (books,) = filled("verify", "--all", "--json").json()["books"]
-        assert (books["decided"], books["derived_streams"]) == (5, books["streams"])
+        assert (books["redecided"], books["derived_streams"]) == (5, books["streams"])
 
     def test_a_difference_ends_with_1(self, filled: Command, tmp_path: Path) -> None:
         """A message that disappeared from the ledger is a difference, named as lost."""

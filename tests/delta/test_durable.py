@@ -446,7 +446,7 @@ class TestRecover:
         content = last[0].read_bytes()
         last[0].write_bytes(content.replace(b'"add"', b'"adf"') if note else b"#" * len(content))
         done = recover(self.settings(worked), dry_run=True)
-        assert (done.first, done.closed >= closed, done.unknown) == (closing, note, 0 if note else 1)
+        assert (done.first, done.closed_batches_lost >= closed, done.unknown) == (closing, note, 0 if note else 1)
 
     @pytest.mark.parametrize("harm", ["torn in the middle", "data gone", "depot set back"])
     def test_last_version_of_use(self, worked, embedded, harm):

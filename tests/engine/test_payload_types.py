@@ -101,7 +101,7 @@ class TestKept:
         assert digests(typed_world.ledger).total == digests(reference.ledger).total
         report = verify(typed_world.depot, typed_world.ledger)
         assert report.differences == ()
-        assert report.books[0].ok == 90
+        assert report.books[0].matched == 90
         assert typed_world.replayed(payload_type=kind).equal
         sent = typed_world.arrived()["payload"].to_pylist()
         assert sorted(map(written, sent)) == sorted(map(written, all_payloads(typed_world)))

@@ -36,7 +36,7 @@ def full(world):
 class Inverted(Step):
     """Batching that takes new rows for known ones and known ones for new."""
 
-    def decided(self, arrived, live):
+    def decide_streams(self, arrived, live):
         """Batch, and say it wrongly."""
         rows, cuts = super().decided(arrived, live)
         return rows.set_column(rows.column_names.index("known"), "known", pc.invert(rows["known"])), cuts
@@ -45,7 +45,7 @@ class Inverted(Step):
 class Inventing(Step):
     """Batching that returns rejected messages that nobody sent, more than there are."""
 
-    def decided(self, arrived, live):
+    def decide_streams(self, arrived, live):
         """Batch, and say it wrongly."""
         rows, cuts = super().decided(arrived, live)
         count = arrived.num_rows + 1
@@ -56,7 +56,7 @@ class Inventing(Step):
 class Doubled(Step):
     """Batching that returns each row twice."""
 
-    def decided(self, arrived, live):
+    def decide_streams(self, arrived, live):
         """Batch, and say it wrongly."""
         rows, cuts = super().decided(arrived, live)
         return pa.concat_tables([rows, rows]), cuts

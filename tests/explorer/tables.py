@@ -189,7 +189,9 @@ class MemoryLog:
         """Return the depot as it was at the last look."""
         if not self.known.versions:
             return None
-        return TableInfo("depot", self.known.latest, self.known.versions[0].rows.schema, pa.string(), feed=True)
+        return TableInfo(
+            "depot", self.known.latest, self.known.versions[0].rows.schema, pa.string(), has_change_feed=True
+        )
 
     def commits(self, since: int | None = None, last_version: int | None = None) -> list[Commit]:
         """Return the commits from one version to another."""
@@ -258,9 +260,9 @@ class MemoryLedger(Ledger):
             lambda now: str(now.ledger.latest >= 0),
             settled=lambda now: now.ledger.latest >= 0,
         )
-        return TableInfo("ledger", 0, first[0].rows.schema, pa.string(), feed=False) if first else None
+        return TableInfo("ledger", 0, first[0].rows.schema, pa.string(), has_change_feed=False) if first else None
 
-    def mend(self, depots: Iterable[str]) -> None:
+    def repair(self, depots: Iterable[str]) -> None:
         """Mend nothing: memory knows no power cut."""
 
     def create(self, first: pa.Table, retention: str) -> None:

@@ -144,7 +144,7 @@ class MemoryStates(MemoryLedger):
         """Return the table with its latest version, after which a plan asks."""
         known: MemoryTable = self._shared.read("ledger", lambda now: now.ledger, lambda now: str(now.ledger.latest))
         schema = known.versions[0].rows.schema if known.versions else None
-        return None if schema is None else TableInfo("ledger", known.latest, schema, pa.string(), feed=False)
+        return None if schema is None else TableInfo("ledger", known.latest, schema, pa.string(), has_change_feed=False)
 
 
 @dataclass(frozen=True, slots=True)

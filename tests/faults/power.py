@@ -37,7 +37,7 @@ CUTS_OF_A_DISK = 5
 SIZE = "256M"
 
 
-def obstacle() -> str:
+def unsupported_reason() -> str:
     """Say why no disk can be made here; empty where it can."""
     try:
         with tempfile.TemporaryDirectory() as folder, disk(Path(folder), "16M") as made:
@@ -203,7 +203,7 @@ def main() -> int:
     parser.add_argument("--cuts", type=int, default=100, help="with either setting (%(default)s)")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     asked = parser.parse_args()
-    if reason := obstacle():
+    if reason := unsupported_reason():
         sys.stdout.write(f"skipped: {reason}\n")
         return 0
     results = {durable: CallCounter() for durable in (True, False)}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.power import CallCounter, cuts, obstacle
+from tests.faults.power import CallCounter, cuts, unsupported_reason
 
 pytestmark = pytest.mark.ci
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.ci
 @pytest.fixture(scope="module")
 def power() -> None:
     """Skip where no power can be cut: it takes loop devices, ext4 and the rights of root."""
-    if reason := obstacle():
+    if reason := unsupported_reason():
         pytest.skip(reason)
 
 

@@ -32,8 +32,8 @@ def framed(framing: DelimitedFraming, parts: list[bytes]) -> Spans:
             (held[start:end], what, at)
             for start, end, what, at in zip(spans.start, spans.end, spans.kind.tolist(), known, strict=True)
         ]
-        assert [*spans.start[1:], spans.rest] == spans.end.tolist() or not spans.end.size
-        held, state, base = held[spans.rest :], spans.state, base + spans.rest
+        assert [*spans.start[1:], spans.tail] == spans.end.tolist() or not spans.end.size
+        held, state, base = held[spans.tail :], spans.state, base + spans.tail
         seen = len(held)
         assert seen <= framing.max_record_bytes + len(framing.delimiter)
     assert held == b""

@@ -35,7 +35,7 @@ def framed(framing: FixedFraming | LengthFraming, parts: list[bytes], state: int
         assert all(before < one for one in known) or number == len(parts)
         bounds = zip(spans.start, spans.end, spans.kind.tolist(), known, strict=True)
         found += [(held[start:end], what, at) for start, end, what, at in bounds]
-        held, state, base = held[spans.rest :], spans.state, base + spans.rest
+        held, state, base = held[spans.tail :], spans.state, base + spans.tail
     assert held == b""
     return found
 
@@ -127,4 +127,4 @@ def test_oracle(framing, data):
 def test_most_records():
     """A run may be nothing but empty records, however many."""
     spans = LengthFraming(1, "big", counts_itself=False, max_record_bytes=1).frame(buffer(bytes(100_000)), 0, 0, False)
-    assert (spans.end.size, spans.rest) == (100_000, 100_000)
+    assert (spans.end.size, spans.tail) == (100_000, 100_000)

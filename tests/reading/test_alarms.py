@@ -35,12 +35,12 @@ DEPOT = DepotStatus(
     changed_version=None,
     skipped_versions=(),
     clock=None,
-    reach=REACH,
+    readable_range=REACH,
     **WAITING,  # type: ignore[arg-type]
 )
 STATUS = BatcherStatus(
     depots=(DEPOT,),
-    ledger=LedgerStatus("ledger", 7, 2, paused=False, reach=REACH),
+    ledger=LedgerStatus("ledger", 7, 2, paused=False, readable_range=REACH),
     lag=Lag(1_200, 300.0),
     rules={},
     clocks=(),

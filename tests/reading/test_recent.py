@@ -29,14 +29,14 @@ class TestRecent:
     def test_all(self, depot: str) -> None:
         """Below the limit all messages are there, each with the version it came in, and nothing was cut."""
         found = recent(depot)
-        assert (found.messages.num_rows, found.first, found.last, found.cut) == (50, 0, 4, False)
+        assert (found.messages.num_rows, found.first, found.last, found.truncated) == (50, 0, 4, False)
         counted = found.messages.group_by("version").aggregate([([], "count_all")])
         assert counted["count_all"].to_pylist() == [10] * 5
 
     def test_the_last(self, depot: str) -> None:
         """Above it the latest versions are there, of the oldest of them those received last, and it says so."""
         found = recent(depot, most=25)
-        assert (found.messages.num_rows, found.first, found.last, found.cut) == (25, 2, 4, True)
+        assert (found.messages.num_rows, found.first, found.last, found.truncated) == (25, 2, 4, True)
         whole = recent(depot).messages.to_pylist()
         stamps = sorted(row["received_at"] for row in whole if row["version"] == 2)
         kept = sorted(row["received_at"] for row in found.messages.to_pylist() if row["version"] == 2)
@@ -45,14 +45,14 @@ class TestRecent:
     def test_whole_versions_are_exact(self, depot: str) -> None:
         """A limit that whole versions meet exactly reads these, and still says that there were more."""
         found = recent(depot, most=20)
-        assert (found.messages.num_rows, found.first, found.cut) == (20, 3, True)
+        assert (found.messages.num_rows, found.first, found.truncated) == (20, 3, True)
 
     def test_exactly_all(self, tmp_path: Path) -> None:
         """A limit that all messages meet exactly cuts nothing, also where the first version has none."""
         for rows in (table(log(1)[0]).slice(0, 0), table(log(1, size=3)[0])):
             write_deltalake(tmp_path, rows, mode="append", configuration=FEED)
-        assert not recent(str(tmp_path), most=3).cut
-        assert recent(str(tmp_path), most=2).cut
+        assert not recent(str(tmp_path), most=3).truncated
+        assert recent(str(tmp_path), most=2).truncated
 
     def test_range(self, tmp_path: Path) -> None:
         """A range takes what was received in it, from its begin to just before its end."""
@@ -60,7 +60,7 @@ class TestRecent:
         write_deltalake(tmp_path, table(rows), configuration=FEED)
         found = recent(str(tmp_path), start=NOW + SECOND, end=NOW + 3 * SECOND)
         assert found.messages["received_at"].cast(pa.int64()).to_pylist() == [NOW + SECOND, NOW + 2 * SECOND]
-        assert not found.cut
+        assert not found.truncated
         with pytest.raises(NotFoundError, match="no message in this range"):
             recent(str(tmp_path), start=NOW + 9 * SECOND)
 
@@ -77,7 +77,7 @@ class TestRecent:
         DeltaTable(depot).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
         found = recent(depot)
         assert removed == 50
-        assert (found.messages.num_rows, found.first, found.cut) == (1, 6, True)
+        assert (found.messages.num_rows, found.first, found.truncated) == (1, 6, True)
 
     def test_mapped(self, tmp_path: Path) -> None:
         """A depot with other columns is mapped; without a mapping the error names the first that is missing."""

@@ -232,20 +232,20 @@ class TestStatus:
     @pytest.mark.ci
     def test_reach(self, busy, tmp_path, clock):
         """Replay and verify reach back to the beginning, until VACUUM or a clean-up of the log forgets it."""
-        assert look(busy).depots[0].reach == look(busy).ledger.reach == ReadableRange(0, "90d")
+        assert look(busy).depots[0].readable_range == look(busy).ledger.readable_range == ReadableRange(0, "90d")
         shutil.copytree(Path(busy.depot).parent, tmp_path, dirs_exist_ok=True)
         world = World(tmp_path, clock)
         fold(world.tables(EMBEDDED).ledger)
         latest = world.version()
         forget(world.ledger)
-        assert look(world).ledger.reach.version == latest
+        assert look(world).ledger.readable_range.version == latest
         DeltaTable(world.depot).optimize.compact()
         forget(world.depot)
-        assert look(world).depots[0].reach.version == 12
+        assert look(world).depots[0].readable_range.version == 12
         DeltaTable(world.ledger).create_checkpoint()
         for version in range(world.version()):
             (Path(world.ledger) / "_delta_log" / f"{version:020}.json").unlink()
-        assert look(world).ledger.reach.version == world.version() > latest
+        assert look(world).ledger.readable_range.version == world.version() > latest
 
     def test_feed_switched_on_later(self, tmp_path, clock, embedded):
         """A depot whose change feed was switched on later can be read from its beginning, by its files."""
@@ -254,7 +254,7 @@ class TestStatus:
         DeltaTable(depot).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
         world = World(tmp_path, clock)
         world.runner(embedded, start_from="end")
-        assert look(world).depots[0].reach.version == 0
+        assert look(world).depots[0].readable_range.version == 0
 
 
 class TestTooOld:
@@ -355,7 +355,7 @@ class TestBatches:
         world.runner(embedded).once()
         (found,) = batches(world.ledger, "open")
         assert (found["timeout_at"], found["closing"]["remaining_seconds"]) == ("2023-11-14T22:13:30Z", 10.0)
-        assert "is 10 s before" in found["closing"]["why"]
+        assert "is 10 s before" in found["closing"]["reason"]
         for at, state in ((NOW + 10 * SECOND - 1, "open"), (NOW + 10 * SECOND, "closed")):
             world.publish([message("a", at, at, key="other")])
             world.runner(embedded).once()
@@ -377,7 +377,7 @@ class TestBatches:
         """Without idle ticks only a message closes an open batch."""
         found = batches(mixed.ledger, "open", idle_timeout=None)[0]
         assert found["closing"]["idle_tick_at"] is None
-        assert "without one" not in found["closing"]["when"]
+        assert "without one" not in found["closing"]["closes"]
 
     def test_timeout_follows_the_rules(self, world, embedded):
         """The timeout shown for an open batch is that of the rules in force, also when it was written under others."""

@@ -61,9 +61,9 @@ class TestDamage:
         result = read.replayed()
         assert (result.equal, result.ok) == (False, False)
         found = compared(result)
-        assert [(change.what, change.id, change.microbatch) for change in found.changes] == [("changed", *ids[0])]
+        assert [(change.kind, change.id, change.microbatch) for change in found.changes] == [("changed", *ids[0])]
         assert found.changes[0].columns == {"open_reason": ("size", "message")}
-        assert (found.first_microbatch, found.moved) == (ids[0][1], 0)
+        assert (found.first_microbatch, found.moved_messages) == (ids[0][1], 0)
 
     def test_of_a_payload(self, read: World) -> None:
         """One byte in one payload makes another digest: the message that is there, and the one that ought to be."""
@@ -125,15 +125,15 @@ class TestOtherRules:
         live(world, [("publish", 3), ("publish", 4), ("tick", 3), ("publish", 9), ("flush", 0)])
         result = world.replayed(rules=self.RULES, limit=10_000)
         found = compared(result)
-        of = dict.fromkeys(("changed", "other window", "disappears", "appears"), 0)
+        of = dict.fromkeys(("changed", "moved", "removed", "added"), 0)
         for change in found.changes:
-            of[change.what] += 1
+            of[change.kind] += 1
         assert of == found.counts
         refused = sum(result.recorded.rejected.values())
         old, new = result.recorded.batches + refused, result.replayed.batches + sum(result.replayed.rejected.values())
-        assert found.same + of["changed"] + of["other window"] + of["disappears"] <= old
-        assert found.same + of["changed"] + of["other window"] + of["appears"] <= new
-        assert sum(move.messages for move in found.moves) == found.moved
+        assert found.unchanged + of["changed"] + of["moved"] + of["removed"] <= old
+        assert found.unchanged + of["changed"] + of["moved"] + of["added"] <= new
+        assert sum(move.messages for move in found.moves) == found.moved_messages
         for reason in {*result.recorded.rejected, *result.replayed.rejected}:
             left = sum(move.messages for move in found.moves if move.before == reason)
             came = sum(move.messages for move in found.moves if move.after == reason)
@@ -149,8 +149,8 @@ class TestOtherRules:
         )
         world.runner(embedded).once()
         found = compared(world.replayed(rules=windrow.Rules(max_delay="4s")))
-        assert [change.what for change in found.changes] == ["other window", "other window"]
-        assert found.moved == 0
+        assert [change.kind for change in found.changes] == ["moved", "moved"]
+        assert found.moved_messages == 0
         assert found.changes[0].columns["window_start"][0] != found.changes[0].columns["window_start"][1]
 
     def test_limit(self, world: World, embedded: EngineFactory) -> None:

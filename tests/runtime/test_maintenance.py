@@ -151,7 +151,7 @@ class TestCleanUp:
     def test_young_files_stay(self, batched: World, embedded: EngineFactory) -> None:
         """What is younger than `retention` stays: every version of the ledger can still be read, and verified."""
         maintained(batched, embedded)
-        assert reading.status(batched.depot, batched.ledger, NOW).ledger.reach.version == 0
+        assert reading.status(batched.depot, batched.ledger, NOW).ledger.readable_range.version == 0
         batched.assert_balanced()
 
     def test_old_ledger(self, batched: World, embedded: EngineFactory) -> None:
@@ -319,7 +319,7 @@ class TestTables:
         """A table with features of which delta-rs does not know the files or cannot write is told, by their names."""
         other = str(tmp_path / "bronze")
         DeltaTable.create(other, messages.schema(), configuration=properties)
-        assert named in str(DeltaRsMaintenance(other, "depot").obstacle())
+        assert named in str(DeltaRsMaintenance(other, "depot").unsupported_reason())
 
     def test_times_in_96_bits(self, batched: World, embedded: EngineFactory) -> None:
         """A depot with files of times in 96 bits is left alone, because delta-rs would write other times."""

@@ -174,7 +174,7 @@ class TestTicks:
         topology = changed(rung, hour="1h", half="30m")
         again = str(rung.directory / "again")
         found = replay_topology(topology, EMBEDDED, again)
-        assert found.events == {"hour": 4}
+        assert found.events_fired == {"hour": 4}
         placed = topology.placed(topology.depots, f"{again}/states")
         assert rings(placed, "hour") == list(self.RECORDED)
         assert rings(placed, "half") == rings(placed, "gone") == []
@@ -188,7 +188,7 @@ class TestTicks:
         placed = topology.placed(topology.depots, f"{again}/states")
         assert rings(placed, "hour") == [1, 2, 3, 4, 5, 6, 7, 8]
         assert rings(placed, "slow") == [2.5, 5, 7.5]
-        assert found.events == {"hour": 8, "slow": 3}
+        assert found.events_fired == {"hour": 8, "slow": 3}
         assert found.ok
         assert found.differences
         assert placed.read("rows").to_pylist() == [{"rows": 9}]
@@ -205,7 +205,7 @@ class TestTicks:
         assert rings(placed, "slow") == [2.5, 5, 7.5]
         exactly = replay_topology(placed, EMBEDDED, f"{again}-2")
         assert exactly.ok, exactly.differences
-        assert exactly.events == found.events == {"hour": 4, "slow": 3}
+        assert exactly.events_fired == found.events_fired == {"hour": 4, "slow": 3}
         once, twice = (DeltaTable(f"{place}/outputs/rings").to_pyarrow_table() for place in (again, f"{again}-2"))
         order = [("at", "ascending"), ("name", "ascending")]
         assert once.sort_by(order) == twice.sort_by(order)
@@ -227,4 +227,4 @@ class TestTicks:
         assert rings(placed, "often")[-2:] == pytest.approx([8 + 1 / 6, now])
         assert rings(placed, "slow") == [2.5, 5, 7.5]  # what is missed is cancelled
         assert placed.read("rows").to_pylist() == [{"rows": 13}]
-        assert found.live == 1
+        assert found.live_microbatches == 1

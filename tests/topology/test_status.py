@@ -82,7 +82,7 @@ def test_microbatches(harness: Harness) -> None:
     ]
     assert (found.totals.microbatches, found.totals.messages) == (3, 4)
     assert (found.ledger.microbatch, found.ledger.paused) == (3, True)
-    assert (found.ledger.reach.version, found.depots[0].reach.version) == (0, 0)
+    assert (found.ledger.readable_range.version, found.depots[0].readable_range.version) == (0, 0)
 
 
 def test_own(harness: Harness) -> None:

@@ -218,20 +218,20 @@ def test_replay_of_changed_timers(tmp_path: Path, ticks: Any) -> None:
         run(harness, {"c": 10})
     again = replay_topology(harness.topology, EMBEDDED, ticks=ticks)
     assert again.equal
-    assert again.events == {"alarm": 3 if ticks == "fresh" else 2}
+    assert again.events_fired == {"alarm": 3 if ticks == "fresh" else 2}
 
 
 def test_status_tells_the_next_one(tmp_path: Path) -> None:
     """Status says when the first timer is due, not before the latest of moved ones fired; nothing if none is set."""
     harness = new(tmp_path)
     run(harness, {"a": 60, "b": 90})
-    due = status_of(harness.topology, NOW).events["alarm"]
+    due = status_of(harness.topology, NOW).events_due_at["alarm"]
     assert datetime.fromisoformat(due) == BEGIN + timedelta(seconds=60)
     harness.advance_clock(60)
     run(harness, {"b": None})
     harness.advance_clock(60)
     run(harness, {})
-    assert status_of(harness.topology, NOW).events == {}
+    assert status_of(harness.topology, NOW).events_due_at == {}
 
 
 def test_time_to_live(tmp_path: Path) -> None:

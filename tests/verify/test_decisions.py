@@ -42,7 +42,7 @@ class TestClean:
         report = verify(world.depot, world.ledger, range(world.version() + 1))
         assert (report.differences, report.findings) == ((), ())
         for books in report.books:
-            assert books.decided == books.messages_read
+            assert books.redecided == books.messages_read
             assert books.derived_streams == books.streams
         assert {"data", "tick", "rules", "flush"} == set(world.kinds())
         reasons = {row["reason"] for row in world.rows("rejected")}
@@ -96,7 +96,7 @@ class TestBounded:
         assert f"the windows of 1 of {len(messages)} streams" in finding
         assert f"with {large} messages together" in finding
         assert found(verify(world.depot, world.ledger, max_messages=None)) == {"windows by the rules"}
-        assert books.decided == books.messages_read
+        assert books.redecided == books.messages_read
 
     def test_progress(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         """Long work tells how many messages are done, stream by stream, and which streams are proven."""
@@ -123,7 +123,7 @@ class TestBounded:
         world.publish(late, old)
         world.runner(embedded, rules=LATER).once()
         report = check(world)
-        assert (report.ok, report.books[0].decided, report.books[0].derived_streams) == (True, 4, 1)
+        assert (report.ok, report.books[0].redecided, report.books[0].derived_streams) == (True, 4, 1)
         assert report.findings[1].startswith("the decisions on 9 of 10 streams")
         damage(world, setting("open", lambda row: row["key"] == "new", open_reason="size"))
         assert found(check(world)) == {"windows by the rules"}
@@ -132,7 +132,7 @@ class TestBounded:
         """Nothing is derived from a history with a gap, and the report says so."""
         damage(world, dropping("microbatch"))
         report = check(world)
-        assert (report.books[0].decided, report.books[0].derived_streams) == (0, 0)
+        assert (report.books[0].redecided, report.books[0].derived_streams) == (0, 0)
         assert f"the decisions in ledger version {world.version()}, whose history is not whole" in report.findings
         assert found(report) & BY_DECISIONS == set()
 

@@ -71,8 +71,8 @@ def test_many_faults(spark: SparkSession, world: World, monkeypatch: pytest.Monk
     monkeypatch.setattr(executors, "MESSAGES_OF_A_PARTITION", 100)
     report = by_spark(world, versions, max_memory_bytes=SMALL)
     assert without_logs(report) == without_logs(expected)
-    assert report.books[0].ok == report.books[0].messages_read == 303
-    assert report.books[0].decided == 303
+    assert report.books[0].matched == report.books[0].messages_read == 303
+    assert report.books[0].redecided == 303
 
 
 def test_some_streams(spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,8 +53,8 @@ class TestClean:
         report = verify(world.depot, world.ledger, range(world.version() + 1))
         assert (report.differences, report.findings) == ((), ())
         last = report.books[-1]
-        assert last.ok + last.rejected_by_format == last.messages_read
-        assert last.decided == last.ok
+        assert last.matched + last.rejected_by_format == last.messages_read
+        assert last.redecided == last.matched
         assert last.derived_streams == last.streams > 0
         reasons = {row["reason"] for row in world.rows("rejected")}
         assert reasons == {
@@ -66,7 +66,7 @@ class TestClean:
         """All critical expectations hold, and the one about the format says how much it refused."""
         checked = quality.check(None, world.ledger)
         assert checked.ok
-        failed = {one.name: one.failed for one in checked.failures("info")}
+        failed = {one.name: one.failed_count for one in checked.failures("info")}
         refused = [row for row in world.rows("rejected") if row["reason"].startswith("format_")]
         assert failed["format_nothing"] == len(refused)
         assert list(check_invariants(open_ledger(world.ledger))) == []

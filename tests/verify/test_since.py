@@ -128,18 +128,18 @@ class TestClean:
         assert (since.ledger_version, since.microbatch) == (record.verified.ledger_version, record.verified.microbatch)
         assert (since.depot_version, since.verified_at) == (record.verified.depot_version, "2026-01-02T03:04:05+00:00")
         [books], [all_books] = report.books, everything.books
-        assert books.messages_read == books.ok == since.open_messages + sum(map(len, VERSIONS[4:]))
+        assert books.messages_read == books.matched == since.open_messages + sum(map(len, VERSIONS[4:]))
         assert 0 < since.open_messages < sum(map(len, VERSIONS[:4]))
         assert (books.in_open_batches, books.depot_version) == (all_books.in_open_batches, all_books.depot_version)
         assert books.microbatches == all_books.microbatches
-        assert books.decided == sum(map(len, VERSIONS[4:]))
+        assert books.redecided == sum(map(len, VERSIONS[4:]))
         assert report.verified == everything.verified
 
     def test_nothing_new(self, world: World) -> None:
         """Without anything new what was open is looked at again, and the report has no difference."""
         report = check(world)
         assert (report.differences, report.findings, report.since_refused) == ((), (), None)
-        assert report.books[0].decided == 0
+        assert report.books[0].redecided == 0
         assert report.since is not None
         assert report.books[0].in_open_batches == report.books[0].messages_read == report.since.open_messages
 

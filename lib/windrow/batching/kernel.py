@@ -69,7 +69,7 @@ class Windows(NamedTuple):
     at: Numbers
 
     @classmethod
-    def room(cls, windows: int, positions: int) -> Windows:
+    def allocate(cls, windows: int, positions: int) -> Windows:
         """Allocate arrays for this many windows and positions."""
         start, end, first, last, weight, open_reason, closed_at = np.empty((7, windows), np.int64)
         weighed, changed = np.empty((2, windows), np.bool_)
@@ -115,7 +115,7 @@ class EmittedBatches(NamedTuple):
     oversize: Flags
 
     @classmethod
-    def room(cls, slots: int) -> EmittedBatches:
+    def allocate(cls, slots: int) -> EmittedBatches:
         """Allocate arrays for as many batches as there are slots."""
         window, part, byte_count = np.empty((3, slots), np.int64)
         members, start = np.empty(slots, np.int32), np.empty(slots + 1, np.int64)

@@ -58,7 +58,7 @@ class Step:
         message changes may come without its messages. The rows have a column `known`: True if the ledger has an earlier
         version of the row.
         """
-        rows, cuts = self.decided(arrived, live)
+        rows, cuts = self.decide_streams(arrived, live)
         ensure(
             # guard: written-ids-unique
             pc.count_distinct(rows["id"]).as_py() == rows.num_rows,
@@ -69,7 +69,7 @@ class Step:
         ensure(pc.all(pc.equal(rows["known"], is_known)).as_py() is not False, "a row is not known as it should be")
         return rows, cuts
 
-    def decided(self, arrived: pa.Table, live: pa.Table) -> tuple[pa.Table, Cuts]:
+    def decide_streams(self, arrived: pa.Table, live: pa.Table) -> tuple[pa.Table, Cuts]:
         """Return what a call returns, before the check of the ids."""
         from windrow.batching.streams import Clocks, changes, decide, refused
 
@@ -83,7 +83,7 @@ class Step:
             messages, row, processing_time = messages.take(pa.array(chosen)), row[chosen], processing_time[chosen]
         batches = filter_rows(live.select(tables.BATCH_COLUMNS), pc.equal(live["state"], string_scalar(tables.OPEN)))
         if batches.num_rows and not self.flush:
-            batches, _ = BatchFilter(lambda: messages, self.passed).needed(batches)
+            batches, _ = BatchFilter(lambda: messages, self.closed_through).needed(batches)
         decision = decide(
             messages,
             processing_time,
@@ -122,7 +122,7 @@ class Step:
         )
 
     @property
-    def passed(self) -> Floors:
+    def closed_through(self) -> Floors:
         """Return, by source, the time up to which windows have ended for good: their batches are overdue."""
         return closed_through(self.rules, self.floors.after)
 

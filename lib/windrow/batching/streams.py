@@ -158,7 +158,7 @@ def decide_streams(
     slots, positions = columns.row_of.size, columns.numbers.time_at.size
     opened = rows.open_start[first] + columns.open_start
     batches = rows.batches[opened[0] : opened[-1]]
-    windows = kernel.Windows.room(batches.num_rows + positions, positions)
+    windows = kernel.Windows.allocate(batches.num_rows + positions, positions)
     fate = np.full(slots, kernel.ACCEPTED, np.int8)
     weighed = 0 < rules.max_batch_bytes < columns.byte_count.sum()
     windows.start[: batches.num_rows] = microseconds(batches["window_start"])
@@ -183,7 +183,7 @@ def decide_streams(
     flushed = (windows.closed_at[:count] == kernel.NEVER) & flush
     windows.closed_at[:count][flushed] = sweep[stream[flushed]]
     windows.changed[:count][flushed] = True
-    emitted = kernel.EmittedBatches.room(slots)
+    emitted = kernel.EmittedBatches.allocate(slots)
     count = kernel.emit(columns, windows, fate, rules.max_batch_bytes, emitted)
     window, start, event_time = emitted.window[:count], emitted.start[: count + 1], rows.values.event_time
     result = Batches(

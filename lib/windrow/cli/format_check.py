@@ -36,9 +36,9 @@ def _print(checked: FormatCheckResult, rejects: str | None) -> None:
     """Print what became of each file, the first bad records, the first good ones, and what they become."""
     for one in checked.files:
         bad = f", {one.rejected:,} rejected ({pluralize(one.rejected_bytes, 'byte')})" if one.rejected else ""
-        several = f" ({pluralize(one.rows, 'row')})" if one.rows != one.good else ""
+        several = f" ({pluralize(one.rows, 'row')})" if one.rows != one.accepted_count else ""
         print_line(
-            f"{one.file}: {pluralize(one.bytes, 'byte')}, {pluralize(one.good, 'good record')}{several}{bad}",
+            f"{one.file}: {pluralize(one.bytes, 'byte')}, {pluralize(one.accepted_count, 'good record')}{several}{bad}",
             markup=False,
         )
     if checked.rejected:
@@ -46,7 +46,7 @@ def _print(checked: FormatCheckResult, rejects: str | None) -> None:
     if checked.sample:
         typed = [f"{name}\n{type_}" for name, type_ in checked.fields.items()]
         rows = sum(one.rows for one in checked.files)
-        kind = "good record" if rows == checked.good else "row"
+        kind = "good record" if rows == checked.accepted_count else "row"
         first = "the first" if rows > len(checked.sample) else "all"
         _print_table(f"{first} of {pluralize(rows, kind)}", typed, checked.sample)
     if checked.unused:
@@ -75,8 +75,8 @@ def _print_rejects(checked: FormatCheckResult) -> None:
         print_line(
             f"  [bold]{escape(one.file + line)}[/bold], byte {one.offset:,}: [red]{one.reason}[/red] {escape(why)}"
         )
-        if one.record:
-            print_line(f"      {one.record}", markup=False)
+        if one.record_preview:
+            print_line(f"      {one.record_preview}", markup=False)
     more = checked.rejected - len(checked.rejects)
     if more > 0:
         print_line(f"  and {more:,} more: --sample {checked.rejected}, or --rejects FILE")

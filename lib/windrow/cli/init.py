@@ -76,7 +76,7 @@ def init(
     source, ledger = tables_of(chosen)
     writer_of(source.engine, chosen).create(None if raw else type_, chosen.retention)
     views = [] if raw else _created(call, chosen, source, ledger)
-    document = {"settings": file, "written": written, "depot": chosen.depot, "raw": raw, "ledger": chosen.ledger}
+    document = {"settings": file, "created": written, "depot": chosen.depot, "raw": raw, "ledger": chosen.ledger}
     lines = [f"Depot {chosen.depot} and ledger {chosen.ledger} are there."]
     lines += [f"Views: {', '.join(view.replace('`', '') for view in views)}."] if views else []
     lines += ["Next: windrow ingest FILE..., windrow run, windrow status."]
@@ -126,7 +126,7 @@ def _from_table(call: CommandContext) -> None:
     except BaseException:
         file.unlink()  # or the next attempt would be refused
         raise
-    document = {"settings": file, "written": True, "ledger": chosen.ledger, "views": views, **asdict(proposal)}
+    document = {"settings": file, "created": True, "ledger": chosen.ledger, "views": views, **asdict(proposal)}
     call.answer(document, written, *proposal.notes, f"Wrote {file}. Next: windrow tune, windrow run, windrow status.")
 
 

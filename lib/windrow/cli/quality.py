@@ -113,9 +113,9 @@ def _print(checked: QualityResult) -> None:
     """Print a table of the expectations, the rows that fail, and what there was to look at."""
     rows = []
     for one in checked.outcomes:
-        colour = "green" if one.holds else COLOURS[one.severity]
-        result = f"[{colour}]{'holds' if one.holds else 'fails'}[/{colour}]"
-        failed = "" if one.holds or one.failed is None else f"{one.failed:,}"
+        colour = "green" if one.passed else COLOURS[one.severity]
+        result = f"[{colour}]{'holds' if one.passed else 'fails'}[/{colour}]"
+        failed = "" if one.passed or one.failed_count is None else f"{one.failed_count:,}"
         rows.append((escape(one.name), one.severity, result, failed))
     title = f"{checked.ledger}, version {checked.ledger_version}"
     stdout_console.print(text_table(("expectation", "severity", "result", "rows"), rows, title=title))
@@ -128,10 +128,10 @@ def _print(checked: QualityResult) -> None:
 def _print_failure(one: Outcome) -> None:
     """Print an expectation that fails, in words, and the first of its rows."""
     colour = COLOURS[one.severity]
-    print_line(f"[{colour}]{one.severity}[/{colour}]  {escape(one.name)}: {escape(one.about)}")
+    print_line(f"[{colour}]{one.severity}[/{colour}]  {escape(one.name)}: {escape(one.description)}")
     for row in one.rows[:SHOWN]:
         print_line("    " + "  ".join(f"{name}={_figure(value)}" for name, value in row.items()), markup=False)
-    more = (one.failed or 0) - SHOWN
+    more = (one.failed_count or 0) - SHOWN
     if one.rows and more > 0:
         print_line(f"    and {pluralize(more, 'row')} more", markup=False)
     stdout_console.print()
@@ -145,7 +145,7 @@ def _lines(checked: QualityResult) -> list[str]:
     failed = checked.failures("info")
     grave = [f"{sum(one.severity == severity for one in failed)} {severity}" for severity in COLOURS]
     looked = ", ".join(pluralize(checked.rows[state], noun) for state, noun in NAMES.items())
-    empty = [NAMES[state] for state in checked.empty if state in NAMES]
+    empty = [NAMES[state] for state in checked.empty_states if state in NAMES]
     return [
         f"looked at {looked}, {pluralize(checked.rows['microbatch'], 'microbatch')}",
         *([f"nothing to look at: no {', no '.join(empty)}"] if empty else []),

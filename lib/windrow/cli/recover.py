@@ -43,9 +43,10 @@ def _describe(done: Recovered, dry_run: bool) -> str:
     text = f"The ledger {done.ledger} {back}: {aside}."
     if done.unknown:
         text += f" How many batches {pluralize(done.unknown, 'version')} closed cannot be read."
-    elif not done.closed:
+    elif not done.closed_batches_lost:
         return f"{text} They closed no batch."
     return (
-        f"{text} They closed at least {pluralize(done.closed, 'batch')}, which the next `windrow run` makes again, "
-        "except where a tick or flush decided. Readers that have seen them must start over: see docs/downstream.md."
+        f"{text} They closed at least {pluralize(done.closed_batches_lost, 'batch')}, which the next "
+        "`windrow run` makes again, except where a tick or flush decided. Readers that have seen them must start over: "
+        "see docs/downstream.md."
     )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 Ticks = Literal["reuse", "fresh", "merged"]  # here again: to load those of replaying takes long
-COLOURS = {"changed": "yellow", "other window": "cyan", "disappears": "red", "appears": "green"}
+COLOURS = {"changed": "yellow", "moved": "cyan", "removed": "red", "added": "green"}
 
 
 @command(
@@ -104,7 +104,7 @@ def _answer(call: CommandContext, outcome: Outcome, tell: Callable[[], None]) ->
 def _tell_topology(result: Replayed, continue_: bool) -> None:
     """Print what differs in the states of a topology, and what was replayed."""
     for one in result.differences:
-        print_line(f"[yellow]{escape(one.state)}[/yellow]  {pluralize(one.keys, 'key')} with other rows")
+        print_line(f"[yellow]{escape(one.state)}[/yellow]  {pluralize(one.key_count, 'key')} with other rows")
         for example in one.examples:
             print_line(f"   recorded {example['recorded']}\n   replayed {example['replayed']}", markup=False)
     states = ", ".join(f"{name} {pluralize(rows, 'row')}" for name, rows in result.rows.items())
@@ -114,7 +114,7 @@ def _tell_topology(result: Replayed, continue_: bool) -> None:
         markup=False,
     )
     if continue_:
-        print_line(f"Then {pluralize(result.live, 'microbatch')} of what came since.")
+        print_line(f"Then {pluralize(result.live_microbatches, 'microbatch')} of what came since.")
 
 
 def _rules(file: str | None, chosen: Settings, flags: dict[str, str | None]) -> Rules | None:
@@ -174,7 +174,7 @@ def _differ(result: Replay, comparison: Comparison) -> None:
     _more(sum(comparison.counts.values()) - len(comparison.changes), "change")
     for move in comparison.moves:
         print_line(f"  {_moved(move)}", markup=False)
-    _more(comparison.moved - sum(move.messages for move in comparison.moves), "message")
+    _more(comparison.moved_messages - sum(move.messages for move in comparison.moves), "message")
     if not result.ok:
         print_line(
             "The depot or the ledger is not what it was, or an older Windrow wrote it: `windrow verify` says which."
@@ -184,20 +184,22 @@ def _differ(result: Replay, comparison: Comparison) -> None:
 def _counts(comparison: Comparison) -> str:
     words = {
         "changed": "changed",
-        "other window": "the same messages in another window",
-        "disappears": "disappear",
-        "appears": "appear",
+        "moved": "the same messages in another window",
+        "removed": "disappear",
+        "added": "appear",
     }
-    parts = [f"{number:,} {words[what]}" for what, number in comparison.counts.items() if number]
-    return ", ".join([f"{comparison.same:,} the same", *parts, f"{pluralize(comparison.moved, 'message')} elsewhere"])
+    parts = [f"{number:,} {words[kind]}" for kind, number in comparison.counts.items() if number]
+    return ", ".join(
+        [f"{comparison.unchanged:,} the same", *parts, f"{pluralize(comparison.moved_messages, 'message')} elsewhere"]
+    )
 
 
 def _print_change(change: ReplayChange) -> None:
-    colour = COLOURS[change.what]
+    colour = COLOURS[change.kind]
     before, after = change.messages
-    size = {"disappears": f"{before:,}", "appears": f"{after:,}"}.get(change.what, f"{before:,} -> {after:,}")
-    becomes = f" -> {change.becomes}" if change.becomes else ""
-    print_line(f"  [{colour}]{change.what}[/{colour}]  {escape(change.id + becomes)}  messages {size}")
+    size = {"removed": f"{before:,}", "added": f"{after:,}"}.get(change.kind, f"{before:,} -> {after:,}")
+    becomes = f" -> {change.new_id}" if change.new_id else ""
+    print_line(f"  [{colour}]{change.kind}[/{colour}]  {escape(change.id + becomes)}  messages {size}")
     for name, (old, new) in change.columns.items():
         print_line(f"      {name}: {_value(old)} -> {_value(new)}", markup=False)
 

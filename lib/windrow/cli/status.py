@@ -227,8 +227,8 @@ def _changed(depot: DepotStatus, named: bool) -> list[str]:
 
 
 def _reach(status: Status) -> str:
-    depots = ", ".join(f"{depot.name} version {depot.reach.version}" for depot in status.depots)
-    return f"verify and replay reach back to ledger version {status.ledger.reach.version}, {depots}"
+    depots = ", ".join(f"{depot.name} version {depot.readable_range.version}" for depot in status.depots)
+    return f"verify and replay reach back to ledger version {status.ledger.readable_range.version}, {depots}"
 
 
 def _microbatches(status: Status) -> Table:
@@ -244,7 +244,7 @@ def _of_topology(status: TopologyStatus) -> Own:
     states = ", ".join(f"{name} {pluralize(rows, 'row')}" for name, rows in status.states.items())
     lines = [
         f"states  {states}",
-        *(f"event   {name} is due at {due}" for name, due in status.events.items()),
+        *(f"event   {name} is due at {due}" for name, due in status.events_due_at.items()),
         *(f"option  {name} = {value}" for name, value in status.options.items()),
     ]
     for one in status.waits:

@@ -89,7 +89,7 @@ def _document(
     return {
         "messages": trial.messages,
         "read": recent_messages.messages.num_rows,
-        "cut": recent_messages.cut,
+        "truncated": recent_messages.truncated,
         "depot_versions": [recent_messages.first, recent_messages.last],
         "rules": rules,
         "pairs": tuned.to_pylist(),
@@ -103,7 +103,7 @@ def _tell(
     recent_messages: Recent, trial: Trial, rules: Rules, tuned: pa.Table, advice: Advice, out: Path | None
 ) -> None:
     last = f"these are the last {recent_messages.messages.num_rows:,} (--limit; --from and --to choose others)"
-    more = f" There are more: {last}." if recent_messages.cut else ""
+    more = f" There are more: {last}." if recent_messages.truncated else ""
     print_line(
         f"{pluralize(trial.messages, 'message')} of depot versions {recent_messages.first} to {recent_messages.last}."
         f"{more}"

@@ -99,9 +99,9 @@ def _of_topology(call: CommandContext, topology: str, replay: bool, strict: bool
 
 def _books_of_topology(report: TopologyReport) -> Iterator[str]:
     for depot in report.depots:
-        counted = "not counted" if depot.counted is None else f"{depot.counted:,} there"
+        counted = "not counted" if depot.depot_rows is None else f"{depot.depot_rows:,} there"
         versions = "nothing read" if depot.first is None else f"versions {depot.first} to {depot.last}"
-        yield f"depot {depot.name}, {versions}: {pluralize(depot.taken, 'row')} taken, {counted}"
+        yield f"depot {depot.name}, {versions}: {pluralize(depot.recorded_rows, 'row')} taken, {counted}"
     for state in report.states:
         again = "" if state.replayed is None else f"; replayed {state.replayed[:16]}"
         content = f"{pluralize(state.rows, 'row')} in {pluralize(state.files, 'file')}"
@@ -185,13 +185,13 @@ def _books_of_batcher(report: Report) -> Iterator[str]:
             f"+ {books.rejected:,} rejected{by_format}"
         )
         yield (
-            f"  against the depot: {books.ok:,} ok, {books.lost:,} lost, {books.duplicated:,} duplicated, "
+            f"  against the depot: {books.matched:,} ok, {books.lost:,} lost, {books.duplicated:,} duplicated, "
             f"{books.unexpected:,} unexpected"
         )
         if books.unchecked:
             yield f"  not checked: {books.unchecked:,} of {pluralize(books.messages_read, 'message')}"
         yield (
-            f"  derived again: {pluralize(books.decided, 'decision')}, "
+            f"  derived again: {pluralize(books.redecided, 'decision')}, "
             f"the batches of {books.derived_streams:,} of {pluralize(books.streams, 'stream')}"
         )
 

@@ -32,7 +32,7 @@ class TableInfo:
     version: int
     schema: pa.Schema
     payload: pa.DataType
-    feed: bool
+    has_change_feed: bool
     raw: bool = False
 
 

@@ -41,7 +41,7 @@ class Compacted:
 class TableMaintenance(Protocol):
     """Maintains a table, whoever does it."""
 
-    def obstacle(self) -> str | None:
+    def unsupported_reason(self) -> str | None:
         """Return why delta-rs must not maintain the table, None if it can."""
 
     def reached(self, before: int, depot_id: str) -> int:
@@ -79,7 +79,7 @@ class DeltaRsMaintenance:
     location: str
     role: str
 
-    def obstacle(self) -> str | None:
+    def unsupported_reason(self) -> str | None:
         """Return why delta-rs must not maintain the table, None if it can.
 
         It would delete the files of deletion vectors, and change INT96 times outside 1677 to 2262.

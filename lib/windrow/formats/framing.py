@@ -60,7 +60,7 @@ class FrameResult:
     end: Ints
     decided_after: Ints
     kind: Ints
-    rest: int
+    tail: int
     state: int
 
 

@@ -87,7 +87,7 @@ class Json(ObjectParser):
         if not buffer.strip(BLANKS):
             return None
         bad = ill_formed(WELL_FORMED, buffer, "ends within a value, or has half of a surrogate pair")
-        return bad or self.misfit(buffer, error)
+        return bad or self.explain_mismatch(buffer, error)
 
     def untyped(self, buffer: bytes) -> Any:
         """Decode a record without types, and keep all members with one name."""

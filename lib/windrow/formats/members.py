@@ -69,7 +69,7 @@ class ObjectParser(FieldParser):
             np.array(sorted(number for number, why in bad.items() if why is None), np.int64),
         )
 
-    def misfit(self, buffer: bytes, error: Exception) -> RecordError:
+    def explain_mismatch(self, buffer: bytes, error: Exception) -> RecordError:
         """Explain where a well-formed record does not fit the fields."""
         message, _, place = str(error).partition(" - at `")
         path = place.removesuffix("`")
@@ -157,7 +157,7 @@ class MessagePack(ObjectParser):
             return bad
         if isinstance(error, UnicodeDecodeError):
             return RecordError(ENCODING, None, f"a text is not UTF-8: {error.reason}")
-        return self.misfit(buffer, error)
+        return self.explain_mismatch(buffer, error)
 
 
 def ill_formed(decoder: Any, buffer: bytes, unplaced: str) -> RecordError | None:

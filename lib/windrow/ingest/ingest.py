@@ -48,7 +48,7 @@ def ingest(
     is created here. `progress` is called with the file and the messages read so far. Raises InputFileError,
     ExpressionError.
     """
-    writer.mend()
+    writer.repair()
     states = [_state(_existing(file, format_)) for file in files]
     inputs = [writer.open_input(file, format_) for file in files]
     mappings = [ColumnMapping.of(columns, input_.schema.names) for input_ in inputs]

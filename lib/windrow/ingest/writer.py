@@ -78,7 +78,7 @@ class DepotWriter(Protocol):
         metadata.
         """
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Set aside what a power cut left of the depot, and of the ledger that reads it, on a local disk."""
         mend_tables([self.place], self.engine.place(self.settings.ledger))
 

@@ -51,9 +51,9 @@ class DryRunLedger(Ledger):
         known = self._ledger.table()
         if known is not None or self._live is None:
             return known
-        return TableInfo("", 0, self._live.schema, of_column(self._live.schema), feed=False)
+        return TableInfo("", 0, self._live.schema, of_column(self._live.schema), has_change_feed=False)
 
-    def mend(self, depots: Iterable[str]) -> None:
+    def repair(self, depots: Iterable[str]) -> None:
         """Mend nothing."""
 
     def create(self, first: pa.Table, retention: str) -> None:

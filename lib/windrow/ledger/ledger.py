@@ -70,7 +70,7 @@ class Ledger(Protocol):
         """Leave what is open to a call that was cut off, and open the ledger again for the next one."""
         return
 
-    def mend(self, depots: Iterable[str]) -> None:
+    def repair(self, depots: Iterable[str]) -> None:
         """Set aside what a power cut left of the ledger and of depots, which are named by their places.
 
         Raises TableUnreadableError, TableLockedError, TableUnwritableError.

@@ -177,13 +177,13 @@ class SparkOpen(OpenRows):
             return batches
         columns, result = batches.columns, wanted.streams
         if result is not None:
-            batches = batches.where(_may_hold(result, wanted.passed))
+            batches = batches.where(_may_hold(result, wanted.ends_before))
             streams = frame_of(self.session, result.select(["source", "key"]))
         if streams is None:
             raise InternalError("the streams of what arrived are known to the driver or to the executors")
         touched = F.broadcast(streams.distinct()) if result is not None else streams.distinct()
         joined = batches.join(touched.withColumn("touched", F.lit(True)), ["source", "key"], "left")
-        joined = joined.join(self._clocks(wanted.passed), "source", "left")
+        joined = joined.join(self._clocks(wanted.ends_before), "source", "left")
         return joined.where("touched OR window_end <= passed").select(columns)
 
     def _live(self, *columns: str) -> DataFrame:

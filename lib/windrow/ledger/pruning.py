@@ -79,11 +79,11 @@ class FilePruner:
         streams = wanted.streams
         self._everywhere = streams is None
         self._ranges = [] if streams is None else IdFilter.of_streams(streams).ranges()
-        known = wanted.passed.source.drop_null()
+        known = wanted.ends_before.source.drop_null()
         order = pc.array_sort_indices(known)
         self._sources = known.take(order).to_pylist()
-        self._passed = wanted.passed.of(known.take(order))
-        self._latest = int(np.max(wanted.passed.floor, initial=clock.UNKNOWN))
+        self._passed = wanted.ends_before.of(known.take(order))
+        self._latest = int(np.max(wanted.ends_before.floor, initial=clock.UNKNOWN))
 
     def may_hold(self, file: Extent) -> bool:
         """Tell whether a file may hold a batch of the filter."""

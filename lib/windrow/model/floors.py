@@ -37,7 +37,7 @@ class Floors:
         at = places(sources, self.source)
         return np.where(at >= 0, np.append(self.floor, clock.UNKNOWN)[at], clock.UNKNOWN)
 
-    def on(self, sources: pa.Array) -> Floors:
+    def for_sources(self, sources: pa.Array) -> Floors:
         """Return the floors of the given sources only."""
         return Floors(sources, self.of(sources))
 
@@ -125,10 +125,10 @@ class FloorsByVersion:
         """Return the floors of a microbatch without messages."""
         return cls.plan(SUMMARY.empty_table(), after)
 
-    def on(self, sources: pa.Array) -> FloorsByVersion:
+    def for_sources(self, sources: pa.Array) -> FloorsByVersion:
         """Return the floors, after the microbatch only those of sources with messages and of the given ones."""
         concerned = pa.concat_arrays([self.source.unique(), sources]).unique()
-        return replace(self, after=self.after.on(concerned))
+        return replace(self, after=self.after.for_sources(concerned))
 
     def processing_times(self, messages: pa.Table) -> Ints:
         """Return T = max(floor(source, version), received_at) of messages that were part of the summary."""

@@ -63,7 +63,7 @@ class BatchFilter:
     """
 
     arrived: Callable[[], pa.Table | None]
-    passed: Floors
+    ends_before: Floors
 
     @cached_property
     def streams(self) -> pa.Table | None:
@@ -103,7 +103,7 @@ class BatchFilter:
         return pc.or_(pc.and_(source, key), boolean_array(self._ended(batches)))
 
     def _ended(self, batches: pa.Table) -> Flags:
-        ended: Flags = microseconds(batches["window_end"]) <= self.passed.of(combine_chunks(batches["source"]))
+        ended: Flags = microseconds(batches["window_end"]) <= self.ends_before.of(combine_chunks(batches["source"]))
         return ended
 
     def _around(self, batches: pa.Table) -> tuple[Flags, Flags]:
@@ -179,11 +179,11 @@ class OpenBatchTotals:
 
     def ended(self, passed: Floors) -> Floors:
         """Return the clocks in `passed` that the end of an open window may have reached."""
-        end = self.on(passed.source).next_window_end
+        end = self.for_sources(passed.source).next_window_end
         rows = np.flatnonzero((end != UNKNOWN) & (end <= passed.floor))
         return Floors(passed.source.take(from_numpy(rows)), passed.floor[rows])
 
-    def on(self, sources: pa.Array) -> OpenBatchTotals:
+    def for_sources(self, sources: pa.Array) -> OpenBatchTotals:
         """Return the totals of the given sources, in their order."""
         if sources.equals(self.source):
             return self
@@ -200,8 +200,8 @@ class OpenBatchTotals:
         The batches that it did not read end after `passed`. Nothing else changes.
         """
         sources = pa.concat_arrays([read.source, left.source, passed.source]).unique()
-        before, new = self.on(sources), left.on(sources)
-        unread = before.counts - read.on(sources).counts
+        before, new = self.for_sources(sources), left.for_sources(sources)
+        unread = before.counts - read.for_sources(sources).counts
         # guard: totals-bound-unread
         ensure(not (unread[0] < 0).any(), "a microbatch reads no more open batches than there are")
         counts = unread + new.counts
@@ -215,7 +215,7 @@ class OpenBatchTotals:
 
     def updated(self, changed: OpenBatchTotals, sources: pa.Array) -> OpenBatchTotals:
         """Return the totals of the given sources, with the changed ones replaced."""
-        before, new = self.on(sources), changed.on(sources)
+        before, new = self.for_sources(sources), changed.for_sources(sources)
         is_new = places(sources, changed.source) >= 0
         end = np.where(is_new, new.next_window_end, before.next_window_end)
         return OpenBatchTotals(sources, np.where(is_new, new.counts, before.counts), end)

@@ -48,7 +48,7 @@ class Committer:
         """Open the depot or create it, for messages or chunks, depending on the schema."""
         require_safe("depot", location)
         self.location = location
-        self._writer = DepotWriter.made(location, schema, retention)
+        self._writer = DepotWriter.open_or_create(location, schema, retention)
         self.schema = self._writer.schema  # of messages, in the depot's payload type, or of chunks
         self._opening = threading.Lock()
         self._bell = Bell()
@@ -60,7 +60,7 @@ class Committer:
 
     def recorded(self, name: str) -> Position:
         """Return the current position of a producer in the depot."""
-        return DepotWriter(self.location, raw=self._writer.raw).recorded(name)
+        return DepotWriter(self.location, raw=self._writer.raw).read_position(name)
 
     def join(self, name: str, chosen: ProducerOptions, buffer: Buffer | None = None) -> ProducerQueue:
         """Return the queue of an id, which producers may share; wait if it is closing. Raises ProducerInUseError."""
@@ -190,7 +190,7 @@ class Committer:
         pause, why, hint = FIRST_PAUSE, "there was no time for an attempt", ""
         while True:
             try:
-                queue.sequence = self._writer.reached(queue.name, queue.sequence, batch.note)
+                queue.sequence = self._writer.resume_sequence(queue.name, queue.sequence, batch.note)
                 rows = batch.table(queue.sequence + 1, self.schema)
                 if not self._is_awaited(queue, batch):
                     raise self._given_up(queue, batch, why, hint)
@@ -213,7 +213,7 @@ class Committer:
         return time.monotonic() + pause < batch.deadline and queue.state is not ProducerState.CLOSED
 
     def _given_up(self, queue: ProducerQueue, batch: Batch, why: str, hint: str) -> DeliveryTimeoutError:
-        if self._writer.in_doubt(queue.name, batch.note):
+        if self._writer.may_be_committed(queue.name, batch.note):
             return unknown_outcome_error(why)
         seconds = queue.chosen.delivery_timeout / SECOND
         return DeliveryTimeoutError(f"the message was not committed within {seconds:g} s, {why}", hint)
@@ -226,7 +226,7 @@ class Committer:
                 fail_others = queue.fence(error)
             # guard: missing-chunk
             elif queue.ordered:
-                fail_others = queue.break_off()
+                fail_others = queue.abort()
         LOG.error("%d messages of producer %s were not committed: %s", batch.messages, queue.name, first_line(error))
         batch.fail(error)
         with self._bell.lock:

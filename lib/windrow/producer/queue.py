@@ -213,7 +213,7 @@ class ProducerQueue:
         self._unsettled.discard(batch)
         self._bell.ended.notify_all()
 
-    def break_off(self) -> Callable[[], None]:
+    def abort(self) -> Callable[[], None]:
         """Refuse new messages and fail all held ones, because an earlier one is missing; returns as `fence`."""
         return self.fence(
             ProducerClosedError(
@@ -239,7 +239,7 @@ class ProducerQueue:
         now = time.monotonic()
         late = [batch for batch in self._pending() if batch.deadline <= now]
         if late and self.ordered:
-            return self.break_off()
+            return self.abort()
         return self._drop(
             late,
             DeliveryTimeoutError(

@@ -78,7 +78,7 @@ class DepotWriter:
         self.schema, self._others = _required(self._table, location, raw)
 
     @classmethod
-    def made(cls, location: str, schema: pa.Schema, retention: str) -> DepotWriter:
+    def open_or_create(cls, location: str, schema: pa.Schema, retention: str) -> DepotWriter:
         """Open the depot, or create one for messages or chunks. Raises IncompatibleTableError, TableUnreadableError."""
         raw = schema == chunks.RAW
         repair_log(location, "depot")
@@ -88,7 +88,7 @@ class DepotWriter:
             create_depot(location, None if raw else schema.field("payload").type, retention)
         return cls(location, raw=raw)
 
-    def recorded(self, name: str) -> Position:
+    def read_position(self, name: str) -> Position:
         """Return the current position of a producer in the log."""
         table = self._reload()
         mark, fingerprint = (table.transaction_version(one(name)) for one in (marks, fingerprints))
@@ -116,7 +116,7 @@ class DepotWriter:
         self._own[entry.name] = entry.before + rows.num_rows
         return version
 
-    def reached(self, name: str, sequence: int, note: str) -> int:
+    def resume_sequence(self, name: str, sequence: int, note: str) -> int:
         """Return the number after which the commit with this `note` continues.
 
         It is `sequence`, unless this process has committed under the same name since that was read, or an earlier
@@ -134,7 +134,7 @@ class DepotWriter:
         del self._doubts[name]
         return sequence if version is None else after
 
-    def in_doubt(self, name: str, note: str) -> bool:
+    def may_be_committed(self, name: str, note: str) -> bool:
         """Tell whether the commit of a producer with this `note` may be in the log although it failed."""
         return name in self._doubts and self._doubts[name][0].note == note
 

@@ -156,8 +156,8 @@ def _closing(timeout: int, clock: dict[str, int], idle_timeout: int | None) -> d
         "" if idle_at is None else f"; without one, when `windrow run` finds nothing new from {time_text(idle_at)} on"
     )
     return {
-        "why": why,
-        "when": when + idle,
+        "reason": why,
+        "closes": when + idle,
         "floor": time_text(clock["floor"]),
         "remaining_seconds": missing / 1_000_000,
         "idle_tick_at": None if idle_at is None else time_text(idle_at),

@@ -85,8 +85,8 @@ def distribution(
     delays = DELAYS.format(by=by, milliseconds=MILLISECONDS, in_batches=in_batches, refused=refused)
     return Distribution(
         sizes=sizes,
-        delays=book.ask(delays, ("open", "closed", "rejected")).cast(DELAY),
-        waits=book.ask(WAITS.format(milliseconds=MILLISECONDS, in_batches=in_batches), "closed").cast(WAIT),
+        delays=book.query(delays, ("open", "closed", "rejected")).cast(DELAY),
+        waits=book.query(WAITS.format(milliseconds=MILLISECONDS, in_batches=in_batches), "closed").cast(WAIT),
         by=by,
         max_delay_us=rules["max_delay"],
         max_lead_us=rules["max_lead"],

@@ -49,7 +49,7 @@ def history(ledger: str | Ledger, start: int | None = None, end: int | None = No
     columns, then = (OF_TOPOLOGY, ", depot") if book.of_topology else ("", "")
     for name in LATER if book.of_topology else ():  # a table that was not extended since lacks these columns
         columns += f" {name}," if name in book.names else f" NULL::VARCHAR[] AS {name},"
-    rows = book.ask(HISTORY.format(bounded=bounded, of_topology=columns, in_order=then), "microbatch")
+    rows = book.query(HISTORY.format(bounded=bounded, of_topology=columns, in_order=then), "microbatch")
     if not rows.num_rows:
         raise NotFoundError(
             "the ledger has no microbatch in this range", "Choose an earlier beginning, or run `windrow run`."

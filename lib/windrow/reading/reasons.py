@@ -14,7 +14,7 @@ from windrow.model.timestamps import time_text
 class Explanation:
     """What happened, and what would have kept the message."""
 
-    why: str
+    reason: str
     hint: str
 
 

@@ -28,7 +28,7 @@ class Recent:
     messages: pa.Table
     first: int
     last: int
-    cut: bool
+    truncated: bool
 
 
 def recent(

@@ -57,7 +57,7 @@ class DepotStatus:
     changed_version: int | None
     skipped_versions: tuple[int, ...]
     clock: str | None
-    reach: ReadableRange
+    readable_range: ReadableRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class LedgerStatus:
     version: int
     microbatch: int
     paused: bool
-    reach: ReadableRange
+    readable_range: ReadableRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ def _depot(book: Ledger, name: str | None, place: DepotPlace, now: int) -> Depot
         changed_version=waits.changed,
         skipped_versions=tuple(one for one in skipped_versions(book, name) if one <= progress.depot_version),
         clock=records(clocks)[0]["clock"],
-        reach=ReadableRange(earliest_readable(log, depot=True), kept(log)),
+        readable_range=ReadableRange(earliest_readable(log, depot=True), kept(log)),
     )
 
 

@@ -189,7 +189,7 @@ class Ledger:
             for batch in answer_rows:
                 yield pa.Table.from_batches([batch])
 
-    def ask(self, statement: str, states: str | tuple[str, ...], where: str = "true") -> pa.Table:
+    def query(self, statement: str, states: str | tuple[str, ...], where: str = "true") -> pa.Table:
         """Return the answer to a statement over the table `ledger`, which has the rows in some states.
 
         Of final rows it may lack those that do not meet the condition `where`.

@@ -178,7 +178,7 @@ class _History:
             microbatch=microbatch,
             batch=holder["batch"] if holder else None,
             rejection=rejection,
-            why=why.why,
+            why=why.reason,
             hint=why.hint,
         )
 

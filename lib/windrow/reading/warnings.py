@@ -189,7 +189,7 @@ def recent_rows(book: Ledger, min_count: int = MIN_COUNT) -> Iterator[RecentRows
     """Read the rows of the last `RECENT` microbatches, of those since the rules or the mapping of the depot changed."""
     first = max(book.progress().microbatch - RECENT, 0)
     asked = f"SELECT {SINCE.format(batch='ledger', recent=RECENT)} AS since"
-    [row] = book.ask(asked, ("microbatch", "progress"), f"microbatch > {first}").to_pylist()
+    [row] = book.query(asked, ("microbatch", "progress"), f"microbatch > {first}").to_pylist()
     since = max(first, row["since"] or 0)
     read_since = READ_SINCE.format(since=since)
     with book.opened(("closed", "rejected", "progress"), OF_RECENT, read_since) as connection:

@@ -3,8 +3,8 @@
 1. Rows with equal digests are the same (`DigestTables`).
 2. The rows that differ are read from both ledgers, and put on disk by their streams, so that memory does not grow with
    the ledgers. The rest is done for as many streams at a time as fit.
-3. Rows are paired: by id (`changed`), then batches with equal messages (`other window`). The rest only `appears` or
-   `disappears`.
+3. Rows are paired: by id (`changed`), then batches with equal messages (`moved`). The rest only `added` or
+   `removed`.
 4. Messages are compared as multisets. Each has a *place*: the id of its batch, or the reason of its rejection. One that
    is in another place moved.
 
@@ -79,15 +79,15 @@ def _compare_rows(
             new_rows, new_messages = _differing(new_batches, new_rejected, new.differing(old))
             pairs = _pairs(old_rows, new_rows)
             new_messages = _with_old_ids(new_messages, old_rows, new_rows, pairs)
-            counts.update(pairs["what"].to_pylist())
+            counts.update(pairs["kind"].to_pylist())
             changes += _changes(old_rows, new_rows, pairs, limit)
             number, of_part = _moves(old_messages, new_messages, limit)
             moved += number
             moves += of_part
     return Comparison(
-        same=same,
-        counts={what: counts[what] for what in get_args(ChangeKind)},
-        moved=moved,
+        unchanged=same,
+        counts={kind: counts[kind] for kind in get_args(ChangeKind)},
+        moved_messages=moved,
         first_microbatch=first_microbatch,
         changes=first(changes, limit),
         moves=first(joined(moves), limit),
@@ -140,7 +140,7 @@ def _with_content(rows: pa.Table, differing: pa.Table) -> pa.Table:
 
 
 def _pairs(old_rows: pa.Table, new_rows: pa.Table) -> pa.Table:
-    """Pair rows with the same id, then batches with the same messages: `what` changed, and the row in each table.
+    """Pair rows with the same id, then batches with the same messages: the `kind` of change, and the row in each table.
 
     The row is NULL for a batch without a partner. A rejection in only one ledger is not listed as a change: its message
     is among those that moved.
@@ -154,14 +154,14 @@ def _pairs(old_rows: pa.Table, new_rows: pa.Table) -> pa.Table:
     content = [rows[name].take(pa.array(batches)).combine_chunks() for name in CONTENT]
     other = partners(codes(canonical.fields(content)), int(np.searchsorted(batches, old_count)))
     partner[batches] = np.where(other >= 0, batches[other], -1)
-    what = np.select([changed, partner >= 0, is_old], ["changed", "other window", "disappears"], "appears")
+    kinds = np.select([changed, partner >= 0, is_old], ["changed", "moved", "removed"], "added")
     # A pair is listed once, at its old row.
     listed = np.flatnonzero((is_old | (partner < 0)) & (changed | np.isin(index, batches)))
     old = np.where(is_old, index, partner)[listed]
     new = np.where(is_old, partner, index)[listed]
     return pa.table(
         {
-            "what": what[listed],
+            "kind": kinds[listed],
             "old": pa.array(old, mask=old < 0),
             "new": pa.array(new - old_count, mask=new < 0),
         }
@@ -170,7 +170,7 @@ def _pairs(old_rows: pa.Table, new_rows: pa.Table) -> pa.Table:
 
 def _with_old_ids(messages: pa.Table, old_rows: pa.Table, new_rows: pa.Table, pairs: pa.Table) -> pa.Table:
     """Return the new messages, in the place of the old batch where a batch only has another window."""
-    windows = pairs.filter(pc.equal(pairs["what"], "other window"))
+    windows = pairs.filter(pc.equal(pairs["kind"], "moved"))
     old_ids, new_ids = old_rows["id"].take(windows["old"]), new_rows["id"].take(windows["new"])
     place = pc.coalesce(old_ids.take(pc.index_in(messages["place"], new_ids.combine_chunks())), messages["place"])
     return messages.set_column(messages.column_names.index("place"), "place", place)
@@ -181,14 +181,14 @@ def _changes(old_rows: pa.Table, new_rows: pa.Table, pairs: pa.Table, limit: int
     sides = old_rows.take(pairs["old"]), new_rows.take(pairs["new"])
     order = {name: pc.coalesce(*(side[name] for side in sides)) for name in ("time", "id")}
     chosen = pc.sort_indices(pa.table(order), [(name, "ascending") for name in order]).slice(0, limit)
-    columns = (*(records(side.take(chosen)) for side in sides), pairs["what"].take(chosen).to_pylist())
+    columns = (*(records(side.take(chosen)) for side in sides), pairs["kind"].take(chosen).to_pylist())
     times = order["time"].take(chosen).cast(pa.int64()).to_pylist()
-    for time, old, new, what in zip(times, *columns, strict=True):
-        both = what in ("changed", "other window")
+    for time, old, new, kind in zip(times, *columns, strict=True):
+        both = kind in ("changed", "moved")
         change = ReplayChange(
-            what=what,
+            kind=kind,
             id=old["id"] or new["id"],
-            becomes=new["id"] if what == "other window" else None,
+            new_id=new["id"] if kind == "moved" else None,
             microbatch=old["microbatch"],
             messages=(old["message_count"] or 0, new["message_count"] or 0),
             columns={name: (old[name], new[name]) for name in COMPARED if both and old[name] != new[name]},

@@ -186,7 +186,7 @@ class SegmentReplayer:
         if microbatch.primed.rules != rules:
             self._tick(microbatch.primed.rules)
             microbatch = self._microbatch(rules)
-            microbatch.run_change(self._batcher(rules).follow(microbatch.primed))
+            microbatch.run_change(self._batcher(rules).cuts_after_change(microbatch.primed))
             self._committed(0)
         self._rules = rules
 

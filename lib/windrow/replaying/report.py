@@ -7,21 +7,21 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 Ticks = Literal["reuse", "fresh", "merged"]  # with the recorded ticks or events, without, or these and new ones
-ChangeKind = Literal["changed", "other window", "disappears", "appears"]
+ChangeKind = Literal["changed", "moved", "removed", "added"]
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayChange:
     """A batch or rejection that differs between the ledgers.
 
-    `changed`: the id is the same, and `columns` has both values of each column that differs. `other window`: a batch
-    with the same messages has another id, `becomes`. `appears`, `disappears`: only one ledger has it. `messages` are
+    `changed`: the id is the same, and `columns` has both values of each column that differs. `moved`: a batch
+    with the same messages has another id, `new_id`. `added`, `removed`: only one ledger has it. `messages` are
     the numbers of its messages in the ledger and in the replay.
     """
 
-    what: ChangeKind
+    kind: ChangeKind
     id: str
-    becomes: str | None
+    new_id: str | None
     microbatch: int | None
     messages: tuple[int, int]
     columns: Mapping[str, tuple[Any, Any]]
@@ -54,9 +54,9 @@ class LedgerDigest:
 class Comparison:
     """The difference of two ledgers: how many batches are the same, and the first changes and moves."""
 
-    same: int
+    unchanged: int
     counts: Mapping[ChangeKind, int]
-    moved: int
+    moved_messages: int
     first_microbatch: int | None
     changes: tuple[ReplayChange, ...]
     moves: tuple[Move, ...]

@@ -143,6 +143,6 @@ class Algorithm(Protocol):
     def due(self, primed: LedgerState, now: int) -> Floors | None:
         """Return the floors for a tick that is due at wall time `now` (microseconds); None if no tick is due."""
 
-    def follow(self, primed: LedgerState) -> Cuts:  # noqa: ARG002 - some have none
+    def cuts_after_change(self, primed: LedgerState) -> Cuts:  # noqa: ARG002 - some have none
         """Return what a change from the recorded settings to these does to the sources; a topology has none."""
         return Cuts.none()

@@ -62,9 +62,9 @@ class Batcher(Algorithm):
         if not plan.flush:
             ended = plan.primed.open.ended(closed_through(self.rules, floors.after))
             # guard: ended-sources-known
-            floors = floors.on(ended.source)
+            floors = floors.for_sources(ended.source)
         if self.rules.window_anchor == "aligned":
-            cuts = plan.primed.sources.cuts.on(floors.source.unique())
+            cuts = plan.primed.sources.cuts.for_sources(floors.source.unique())
         return Step(self.rules, floors, plan.latest, plan.microbatch, plan.flush, only=self.only, cuts=cuts)
 
     def due(self, primed: LedgerState, now: int) -> Floors | None:
@@ -77,7 +77,7 @@ class Batcher(Algorithm):
         ended = primed.fence.open.ended(reached)
         return timeouts(self.rules, ended) if len(ended.source) else None
 
-    def follow(self, primed: LedgerState) -> Cuts:
+    def cuts_after_change(self, primed: LedgerState) -> Cuts:
         """Return what a change from the recorded rules to these does to the sources."""
         return follow(recorded_rules(primed.rules), self.rules, primed.sources.floors)
 

@@ -164,7 +164,7 @@ class Driver:
         primed = microbatch.primed
         if primed.rules == self.algorithm.settings:
             return False
-        self.record(microbatch.run_change(self.algorithm.follow(primed)))
+        self.record(microbatch.run_change(self.algorithm.cuts_after_change(primed)))
         self.ledger.create_views()  # of a topology, whose states may have other columns now
         return True
 

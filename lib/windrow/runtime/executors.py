@@ -54,7 +54,7 @@ def process_on_executors(
     streams = messages.select("source", "key")
     read = totals if wanted is None else opened.counted(wanted, streams)
     if step.flush:
-        step = replace(step, last=opened.last_event_times(step.passed))
+        step = replace(step, last=opened.last_event_times(step.closed_through))
     parts = max(2, 1 + (rows.count + read.total[1]) // ROWS_OF_A_PARTITION)
     both = _together(messages, opened.frame(wanted, streams), parts)
     others = [] if arrived is None else arrived.extra_rows(step.microbatch, live.schema)
@@ -63,7 +63,7 @@ def process_on_executors(
     stepping, writer = partial(_stepped, step, live.schema, conform), ledger.row_writer(live)
     written = _kept(stepping, both, extra, live.schema) if writer is None else _filed(stepping, both, extra, writer)
     counts, left = sums(written.groups)
-    passed = Floors.empty() if wanted is None else wanted.passed
+    passed = Floors.empty() if wanted is None else wanted.ends_before
     last = step.last
     cuts = Cuts.none() if last is None else Cuts.flushed(Floors(last.source, last.floor + 1), step.rules.max_delay)
     opened_after = totals.after(read, left, passed)

@@ -66,7 +66,7 @@ def foreach_batch(
         session = frame.sparkSession
         query = _query_of(frame) if stream is None else f"stream:{stream}"
         writer = cast("SparkWriter", writer_of(open_engine(settings, session), settings))
-        writer.mend()
+        writer.repair()
         schema = schema_of(frame)
         input_ = IngestInput(f"batch {batch_id} of the stream", "stream", schema, None, frame)
         mapping = ColumnMapping.of(settings.ingest.columns, frame.columns)

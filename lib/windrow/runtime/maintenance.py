@@ -58,7 +58,7 @@ def maintain(
     too long.
     """
     if not dry_run:
-        ledger.mend(source.place for source in sources)
+        ledger.repair(source.place for source in sources)
     done = []
     if only != "depot":
         table = _Table("ledger", ledger.maintenance(), ledger.settings, dry_run, partial(progress, "ledger"))
@@ -88,7 +88,7 @@ def tidy(ledger: Ledger, progress: Progress = lambda table, step: None) -> Maint
     `maintain`.
     """
     table = _Table("ledger", ledger.maintenance(), ledger.settings, False, partial(progress, "ledger"))
-    why = table.maintenance.obstacle()
+    why = table.maintenance.unsupported_reason()
     if why is not None:
         return MaintenanceResult(table.role, table.location, skip_reason=why)
     removed, added = table.compact(tables.FINAL, SMALL)
@@ -148,7 +148,7 @@ class _Table:
 
 def _maintained_ledger(ledger: Ledger, table: _Table, asked: bool) -> MaintenanceResult:
     progress_row(ledger.live().rows)  # raises for a table that is not a ledger
-    why = table.maintenance.obstacle() or table.other_retention(asked)
+    why = table.maintenance.unsupported_reason() or table.other_retention(asked)
     if why is not None:
         return MaintenanceResult(table.role, table.location, skip_reason=why)
     table.progress("dropping versions that do not count")
@@ -158,7 +158,9 @@ def _maintained_ledger(ledger: Ledger, table: _Table, asked: bool) -> Maintenanc
 
 def _maintained_depot(source: Source, ledger: Ledger, table: _Table, now: int, asked: bool) -> MaintenanceResult:
     """Maintain a depot that Windrow maintains and whose old versions no ledger needs."""
-    why = _not_ours(source, table) or table.maintenance.obstacle() or _still_needed(source, ledger, table, now)
+    why = (
+        _not_ours(source, table) or table.maintenance.unsupported_reason() or _still_needed(source, ledger, table, now)
+    )
     why = why or table.other_retention(asked)
     if why is not None:
         return MaintenanceResult(table.role, table.location, skip_reason=why)

@@ -57,7 +57,7 @@ def open_ledger(readers: Sequence[DepotReader], ledger: Ledger, algorithm: Algor
     DepotUnreadableError if `start_from` reaches further back than the depot's log, and the errors of
     `Algorithm.require`.
     """
-    ledger.mend(reader.source.place for reader in readers)
+    ledger.repair(reader.source.place for reader in readers)
     if ledger.table() is None:
         for reader in readers:
             reader.source.require_mapping()

@@ -31,7 +31,7 @@ def process_in_parts(
     step: Step, messages: SpilledRows, extra: Sequence[Rows], live: Live, ledger: Ledger
 ) -> MicrobatchResult:
     """Run a step over each part of the messages and the open batches of its streams, and write `extra` rows."""
-    passed, writer = live.totals.ended(step.passed), ledger.row_writer(live)
+    passed, writer = live.totals.ended(step.closed_through), ledger.row_writer(live)
     parts = [_written(writer, *_processed(step, live, passed, part)) for part in messages.tables()]
     parts += [_written(writer, _all_changed(rows.table()), SCHEMA.empty_table()) for rows in extra]
     done = WrittenRows.together(part.written for part in parts)

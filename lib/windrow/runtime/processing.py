@@ -26,7 +26,7 @@ def process(step: Step, arrived: Slice | None, live: Live, ledger: Ledger) -> Mi
     Without Spark the driver runs it; with Spark, `ledger/strategy.py` says whether the driver or executors.
     """
     times = no_messages if arrived is None else arrived.times
-    wanted = None if step.flush else BatchFilter(times, live.totals.ended(step.passed))
+    wanted = None if step.flush else BatchFilter(times, live.totals.ended(step.closed_through))
     if arrived is not None and isinstance(arrived.rows, SpilledRows):
         return process_in_parts(step, arrived.rows, arrived.extra_rows(step.microbatch, live.schema), live, ledger)
     if ledger.engine.session_at_work is None:
@@ -56,7 +56,7 @@ def process_on_driver(step: Step, arrived: Slice | None, live: Live, wanted: Bat
     rows, cuts = step(messages, batches)
     extra = [] if arrived is None else [one.table() for one in arrived.extra_rows(step.microbatch, live.schema)]
     read, left = OpenBatchTotals.of(summarise(batches)), OpenBatchTotals.of(summarise(_left(batches, rows)))
-    opened = totals.after(read, left, Floors.empty() if wanted is None else wanted.passed)
+    opened = totals.after(read, left, Floors.empty() if wanted is None else wanted.ends_before)
     rows = pa.concat_tables([rows, *extra])
     return MicrobatchResult(rows, MicrobatchCounts.of(rows), opened, cuts)
 

@@ -50,7 +50,7 @@ class Recovered:
     version: int | None
     first: int | None
     last: int | None
-    closed: int
+    closed_batches_lost: int
     unknown: int
     directory: str | None
 

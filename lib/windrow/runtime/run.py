@@ -104,7 +104,7 @@ def idle_run(settings: Settings, algorithm: Algorithm, now: int) -> RunSummary |
     here = settings.model_copy(update={"depot": depot, "ledger": ledger})
     engine = EmbeddedEngine(here)
     source, read = source_of(engine, here), ledger_of(engine, here)
-    read.mend([depot])
+    read.repair([depot])
     if read.table() is None or beyond_files(latest_table(ledger, "ledger")):
         return None
     state = prime(read)

@@ -93,7 +93,7 @@ class SparkSource(Source):
         self._keep_read(after, last_version)
         added(self.log.commits(after, last_version), after, last_version)
         self._by_files = False
-        if not self.depot().feed:
+        if not self.depot().has_change_feed:
             self._go_by_files()
         return after + 1
 
@@ -135,7 +135,7 @@ class SparkSource(Source):
             raise (take.failure or failure_in(str(error)) or translated(error)) from error
 
     def _has_feed(self, version: int) -> bool:
-        if not self.depot().feed:
+        if not self.depot().has_change_feed:
             return False
         try:
             feed_of(self.engine.session, self.place, version, version).limit(1).count()  # the feed of some rows is read

@@ -136,7 +136,7 @@ class ArrowState:
         rows = rows.filter(written)
         return rows if rows.num_rows else None
 
-    def take_over(self, changed: pa.Table) -> None:
+    def load_changes(self, changed: pa.Table) -> None:
         """Begin with what functions that work with DataFrames have changed."""
         self._changed = changed.select(self._changed.column_names).cast(self._changed.schema)
 

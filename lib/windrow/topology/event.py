@@ -33,11 +33,11 @@ class Event:
 
     name: str
     every: int
-    overdue: Overdue
+    on_missed: Overdue
 
     def fires(self, due: int, now: int) -> bool:
         """Tell whether it fires at `now`."""
-        return due <= now and (self.overdue == "once" or now < due + self.every)
+        return due <= now and (self.on_missed == "once" or now < due + self.every)
 
     def next(self, due: int, now: int) -> int:
         """Return when it is due after `now`: a whole number of intervals after `due`."""

@@ -139,9 +139,9 @@ class FrameState:
         """Tell whether executors have what has changed."""
         return self._changed is not None
 
-    def take_over(self, changed: pa.Table) -> None:
+    def load_changes(self, changed: pa.Table) -> None:
         """Begin with what functions that work with Arrow tables have changed."""
-        self.few.take_over(changed)
+        self.few.load_changes(changed)
         if changed.num_rows > FEW_ROWS:
             self._spread()
 

@@ -74,7 +74,7 @@ class StateDifference:
     """How many keys of a state have another row, or none, in one of the two tables; `examples` are some of them."""
 
     state: str
-    keys: int
+    key_count: int
     examples: list[dict[str, Any]]
 
 
@@ -87,11 +87,11 @@ class Replayed(Outcome):
 
     topology: str
     microbatches: int
-    events: Mapping[str, int]
+    events_fired: Mapping[str, int]
     rows: Mapping[str, int]
     digests: Mapping[str, str]
     differences: list[StateDifference]
-    live: int
+    live_microbatches: int
 
 
 class RecordedClock(WallClock):

@@ -42,7 +42,7 @@ class TopologyStatus(Status):
 
     topology: str
     states: dict[str, int]
-    events: dict[str, str]
+    events_due_at: dict[str, str]
     options: dict[str, str]
     waits: list[WaitStatus]
     former_depots: list[str]
@@ -64,7 +64,7 @@ def status_of(topology: Topology, now: int, settings: Settings | None = None) ->
         **common,
         topology=topology.name,
         states={name: states.get(name, 0) for name in topology.states},
-        events={name: due[name] for name in (*topology.events, *topology.states) if name in due},
+        events_due_at={name: due[name] for name in (*topology.events, *topology.states) if name in due},
         options={row["option"]: row["option_value"] for row in options},
         waits=_waits(topology, common["depots"], now, settings or Settings.load()) if topology.in_step else [],
         former_depots=[name for name in others if name not in topology.depots],

@@ -51,8 +51,8 @@ class DepotBooks:
     name: str
     first: int | None
     last: int
-    taken: int
-    counted: int | None
+    recorded_rows: int
+    depot_rows: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,5 +310,5 @@ def _replayed(
         return {}
     for one in replayed.differences:
         check = f"a replay gives the rows of the state {one.state}"
-        findings.append(Difference(check, "the same", f"{one.keys} keys with others", examples=(*one.examples,)))
+        findings.append(Difference(check, "the same", f"{one.key_count} keys with others", examples=(*one.examples,)))
     return replayed.digests

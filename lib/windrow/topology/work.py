@@ -74,12 +74,12 @@ class FunctionCalls:
         # guard: steps-of-tables
         if stepped and forms == {"arrow"} and not any(map(_is_on_executors, self.plan.depots.values())):
             arrived = [self._arrival_times(name) for name in topology.depots]
-            run_steps(self.take, due, np.sort(np.concatenate(arrived)), topology.step_length)
+            run_steps(self.next_rows, due, np.sort(np.concatenate(arrived)), topology.step_length)
         else:
             due.fire(UNKNOWN, due.until)
-            self.take(UNKNOWN, LATEST)
+            self.next_rows(UNKNOWN, LATEST)
 
-    def take(self, after: int, through: int) -> None:
+    def next_rows(self, after: int, through: int) -> None:
         """Call the functions with what is due and the messages after `after` and up to `through` (microseconds)."""
         self.span, self.now = (after, through), min(through, self.due.until)
         if self.plan.depots or self.due.fired:
@@ -280,7 +280,7 @@ class FunctionCalls:
                 lambda: self.now,
             )
             if state is not None:
-                new.take_over(state.collected())
+                new.load_changes(state.collected())
             self.states[name] = state = new
         return state
 
@@ -291,7 +291,7 @@ class FunctionCalls:
         if not isinstance(state, FrameState):
             new = FrameState(declared, self.plan, self.now)
             if state is not None:
-                new.take_over(state.changed)
+                new.load_changes(state.changed)
             self.states[name] = state = new
         return state
 

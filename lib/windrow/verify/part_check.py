@@ -30,7 +30,7 @@ class PartResult:
 
     matched: MessageMatch
     findings: Sequence[Found]
-    decided: DecisionCheck
+    redecided: DecisionCheck
     streams: int
 
 

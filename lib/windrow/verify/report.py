@@ -51,12 +51,12 @@ class Books:
     in_closed_batches: int
     rejected: int
     rejected_by_format: int
-    ok: int
+    matched: int
     lost: int
     duplicated: int
     unexpected: int
     unchecked: int
-    decided: int
+    redecided: int
     streams: int
     derived_streams: int
 

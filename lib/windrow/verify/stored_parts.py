@@ -70,7 +70,7 @@ class StoredParts:
             if self.base:
                 load_open(self.connection, part, self.base.rows, self.base.since.depot_version)
             result = check_loaded(self.connection, self.snapshot, self.depot, derivation, progress)
-            derivation = None if result.decided.ended else derivation
+            derivation = None if result.redecided.ended else derivation
             yield result
 
     def check_overall(self) -> Iterator[Difference]:

@@ -64,12 +64,12 @@ class VersionCheck:
             in_closed_batches=counts["in_closed"],
             rejected=counts["rejected"],
             rejected_by_format=snapshot.raw.rejected.num_rows if snapshot.raw else 0,
-            ok=matched.ok,
+            matched=matched.ok,
             lost=matched.lost,
             duplicated=0 if partly else matched.duplicated,
             unexpected=0 if partly else matched.unexpected,
             unchecked=matched.extra if partly else 0,
-            decided=decisions.messages,
+            redecided=decisions.messages,
             streams=decisions.figures.streams,
             derived_streams=decisions.figures.derived,
         )
@@ -88,7 +88,7 @@ class VersionCheck:
         for number, result in enumerate(parts.check(decisions.derivation, derived), 1):
             matched += result.matched
             by_part += result.findings
-            decisions.add(result.decided)
+            decisions.add(result.redecided)
             standing = replace(
                 standing,
                 parts_done=number,

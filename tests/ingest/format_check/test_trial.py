@@ -72,8 +72,12 @@ def test_as_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: bytes,
     assert [(one.offset, one.reason) for one in checked.rejects] == [(one["offset"], one["reason"]) for one in bad]
     assert [one.line for one in checked.rejects] == [lines[: one["offset"]].count(b"\n") + 1 for one in bad]
     [one] = checked.files
-    assert (one.bytes, one.rejected, one.good) == (len(lines), len(bad), staged.fields.num_rows)
-    assert (checked.good, checked.rejected, sum(checked.reasons.values())) == (one.good, one.rejected, one.rejected)
+    assert (one.bytes, one.rejected, one.accepted_count) == (len(lines), len(bad), staged.fields.num_rows)
+    assert (checked.accepted_count, checked.rejected, sum(checked.reasons.values())) == (
+        one.accepted_count,
+        one.rejected,
+        one.rejected,
+    )
     refused = b"".join(reject["content"] for reject in bad)
     assert one.rejected_bytes == len(refused)
     assert (output.read_bytes() if output.exists() else b"") == (HEADER + refused if bad else b"")
@@ -105,7 +109,7 @@ class TestCodec:
         content = HEADER + b"a,1\nb,x\n"
         file = written(tmp_path / "file", gzip.compress(content[:20]) + gzip.compress(content[20:]))
         checked = check(file, compression="gzip")
-        assert (checked.good, checked.files[0].bytes, checked.rejects[0].line) == (1, len(content), 3)
+        assert (checked.accepted_count, checked.files[0].bytes, checked.rejects[0].line) == (1, len(content), 3)
 
     @pytest.mark.parametrize("keep", [0, 10, 400])
     def test_cut_short(self, tmp_path: Path, keep: int) -> None:
@@ -119,8 +123,8 @@ class TestCodec:
         assert checked.reasons.pop("format_codec") == 1
         assert checked.reasons in ({"format_gap": 1}, {})
         assert checked.rejects[-1].reason == "format_codec"
-        assert [one["value"] for one in checked.sample] == list(range(checked.good))
-        assert (checked.good > 0) == (keep == 400)
+        assert [one["value"] for one in checked.sample] == list(range(checked.accepted_count))
+        assert (checked.accepted_count > 0) == (keep == 400)
 
 
 class TestMessages:
@@ -137,7 +141,7 @@ class TestMessages:
         file = str(written(tmp_path / "file", HEADER + b"a,1\n"))
         for columns, says in ((COLUMNS | {"type": "soundex(name)"}, "soundex"), ({}, "nothing says where")):
             checked = FormatChecker(chosen(columns)).files([file], NOW)
-            assert (checked.good, checked.messages) == (1, [])
+            assert (checked.accepted_count, checked.messages) == (1, [])
             assert says in str(checked.note)
 
     def test_wrong(self) -> None:

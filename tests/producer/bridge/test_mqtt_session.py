@@ -69,7 +69,7 @@ class Bridging(RuleBasedStateMachine):
         id_, one = found
         again, one.sent, one.again = one.again, True, True
         self.order.append(one.number)
-        if self.session.comes_again(id_, again, one.content):
+        if self.session.is_redelivery(id_, again, one.content):
             known = [number for _, number in self.on_the_way] + self.depot
             assert one.number in known, "a new message was taken for one that is known"
             return

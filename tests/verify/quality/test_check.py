@@ -66,7 +66,7 @@ def assert_alike(left: QualityResult, right: QualityResult) -> None:
     for one, other in zip(left.outcomes, right.outcomes, strict=True):
         shown = sorted(map(json.dumps, one.rows)), sorted(map(json.dumps, other.rows))
         assert len(shown[0]) == len(shown[1]), one.name
-        assert (one.failed or 0) > len(one.rows) or shown[0] == shown[1], one.name
+        assert (one.failed_count or 0) > len(one.rows) or shown[0] == shown[1], one.name
         assert replace(one, rows=()) == replace(other, rows=())
     assert replace(left, outcomes=()) == replace(right, outcomes=())
 
@@ -92,7 +92,7 @@ class TestClean:
         )
         failures = [one.name for one in checked.failures("info")]
         assert failures == ["rejected_clock_ahead", "rejected_not_invalid", "rejected_share"]  # fewer than min_count
-        assert (checked.ok, checked.empty, checked.ledger_version) == (True, (), world.version())
+        assert (checked.ok, checked.empty_states, checked.ledger_version) == (True, (), world.version())
         assert [one.name for one in checked.outcomes if one.name not in WARNINGS] == list(INVARIANTS)
         assert [what for what, _, _ in steps] == ["rows", *SUITES]
         assert checked.docs == str(tmp_path / "docs" / "index.html")
@@ -101,7 +101,7 @@ class TestClean:
         document = json.loads(json.dumps(checked.to_dict()))
         assert (document["ok"], document["failed"]["critical"], document["rows"]["closed"]) == (True, 0, 40)
         (ahead,) = [one for one in document["outcomes"] if one["name"] == "rejected_clock_ahead"]
-        assert (ahead["holds"], ahead["failed"], ahead["rows"][0]["reason"]) == (False, 5, "clock_ahead")
+        assert (ahead["passed"], ahead["failed_count"], ahead["rows"][0]["reason"]) == (False, 5, "clock_ahead")
 
 
 class TestWarnings:
@@ -155,11 +155,11 @@ class TestDamaged:
         for name in TOGETHER:
             damage(world, dropping("closed") if name == "closed_batches_there" else DAMAGES[name])
         checked, report = quality.check(spark, world.ledger), verify(world.depot, world.ledger)
-        by_spark = {one.name: f"{one.failed} rows" for one in checked.failures()}
+        by_spark = {one.name: f"{one.failed_count} rows" for one in checked.failures()}
         by_duckdb = {one.check: one.found for one in report.differences if one.check in INVARIANTS}
         assert set(TOGETHER) <= by_spark.keys()
         assert by_spark == by_duckdb
-        assert all(one.failed and one.rows for one in checked.failures() if one.name in TOGETHER)
+        assert all(one.failed_count and one.rows for one in checked.failures() if one.name in TOGETHER)
         assert_alike(checked, quality.check(None, world.ledger))
 
     @pytest.mark.slow
@@ -190,7 +190,7 @@ class TestEmpty:
         new = World(tmp_path / "new", clock)
         new.runner(embedded)
         checked = look(session, new, "one_progress_row", "closed_batches_there")
-        assert (checked.ok, checked.empty) == (True, ("microbatch", "open", "closed", "rejected"))
+        assert (checked.ok, checked.empty_states) == (True, ("microbatch", "open", "closed", "rejected"))
 
     @pytest.mark.slow_on_spark
     def test_nothing_left(self, world: World, session: Any) -> None:
@@ -236,7 +236,7 @@ class TestWithoutSpark:
         )
         suite = library().ExpectationSuite(name="own", expectations=[own])
         (outcome,) = quality.check(None, world.ledger, suites=[suite]).outcomes
-        assert outcome.failed == len(world.rows("rejected"))
+        assert outcome.failed_count == len(world.rows("rejected"))
         with pytest.raises(TableUnreadableError, match="cannot be read: Parser Error"):
             quality.check(None, world.ledger)
 

@@ -168,7 +168,7 @@ class SparkEngine(Engine):
     def maintenance(self, place: str, role: str) -> TableMaintenance:
         """Return the maintenance of a table: with delta-rs on a local disk if it can, else with Spark."""
         path = self.local_path(place)
-        if path is not None and DeltaRsMaintenance(str(path), role).obstacle() is None:
+        if path is not None and DeltaRsMaintenance(str(path), role).unsupported_reason() is None:
             return DeltaRsMaintenance(str(path), role)
         return SparkMaintenance(self._session, reference(place), role, lambda: self.lock(place))
 

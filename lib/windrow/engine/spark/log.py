@@ -44,7 +44,7 @@ class SparkLog:
         if self._table is not None and self._table.version == version:
             return self._table
         if self._table is not None and newest["operation"] in ROWS_ONLY:
-            id_, feed = self._table.id, self._table.feed
+            id_, feed = self._table.id, self._table.has_change_feed
         else:
             properties = detail(self.session, self.reference)
             if properties is None:  # it has just gone

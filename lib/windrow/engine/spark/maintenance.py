@@ -29,7 +29,7 @@ class SparkMaintenance:
     role: str
     lock: Callable[[], AbstractContextManager[None]]
 
-    def obstacle(self) -> str | None:
+    def unsupported_reason(self) -> str | None:
         """Return why the table must be left alone, None if it can be maintained."""
         managed = is_managed(self._detail()["tableFeatures"])
         return "its catalog maintains it" if managed else None

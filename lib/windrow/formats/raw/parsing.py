@@ -194,6 +194,6 @@ def _lines(spans: RecordSpans, start: int, end: int, framing: DelimitedFraming) 
     rest = spans.buffer[start + first : end]
     framed = framing.frame(rest, 0, 0, last=not content.endswith(delimiter))
     # The parser refuses a malformed one, as it would refuse it anywhere.
-    if framed.rest != len(rest) or not np.isin(framed.kind, (RECORD, MALFORMED)).all():
+    if framed.tail != len(rest) or not np.isin(framed.kind, (RECORD, MALFORMED)).all():
         return None
     return [start + first, *(framed.end + start + first).tolist()]

@@ -116,7 +116,7 @@ def segments(source: RawSourceState, steps: Iterable[Step], format_: Format) -> 
         yield _segment(source, run or ByteRun.of([]), format_, gap=step.version)
         run = None
         source.state = AFTER_GAP
-        source.begun = True
+        source.has_started = True
         if format_.header is not None and source.header is None:
             source.header = NO_HEADER
     if run is not None:
@@ -126,10 +126,10 @@ def segments(source: RawSourceState, steps: Iterable[Step], format_: Format) -> 
 def _segment(source: RawSourceState, run: ByteRun, format_: Format, gap: int | None = None) -> Segment:
     """Frame the rest of a source and the chunks after it; if a gap follows, in the version `gap`, no bytes are kept."""
     buffer, pieces = _behind_rest(source, run, gap)
-    last, seen = run.last, len(source.rest) if source.begun else 0
+    last, seen = run.last, len(source.tail) if source.has_started else 0
     mark = _mark(source, buffer, format_, last or gap is not None)
     if mark < 0:
-        source.rest, source.pieces = buffer.tobytes(), pieces
+        source.tail, source.pieces = buffer.tobytes(), pieces
         return Segment(
             source.name, buffer[:0], pieces[:0], SpanCollector().framed(0, 0), np.empty(0, np.int64), source.header
         )
@@ -140,7 +140,7 @@ def _segment(source: RawSourceState, run: ByteRun, format_: Format, gap: int | N
     if gap is not None:
         framed = _cut_rest(framed, len(buffer))
     source.fingerprint, source.state = format_.fingerprint, framed.state
-    source.rest, source.pieces = buffer[framed.rest :].tobytes(), _behind(pieces, framed.rest)
+    source.tail, source.pieces = buffer[framed.tail :].tobytes(), _behind(pieces, framed.tail)
     header = _header(source, framed, buffer, format_)
     version = pieces[piece_of(pieces, framed.decided_after - 1), VERSION]
     if gap is not None:
@@ -150,12 +150,12 @@ def _segment(source: RawSourceState, run: ByteRun, format_: Format, gap: int | N
 
 def _behind_rest(source: RawSourceState, run: ByteRun, gap: int | None) -> tuple[ByteArray, Pieces]:
     """Return the rest of a source and a run, and their pieces; the rest takes the version that completes it."""
-    if not source.rest:
+    if not source.tail:
         return run.buffer, run.pieces
     old, new = source.pieces.copy(), run.pieces.copy()
     old[:, VERSION] = new[0, VERSION] if len(new) or gap is None else gap
-    new[:, BEGIN] += len(source.rest)
-    return joined([np.frombuffer(source.rest, np.uint8), run.buffer], np.uint8), np.concatenate([old, new])
+    new[:, BEGIN] += len(source.tail)
+    return joined([np.frombuffer(source.tail, np.uint8), run.buffer], np.uint8), np.concatenate([old, new])
 
 
 def joined(arrays: list[npt.NDArray[Number]], kind: type[Number]) -> npt.NDArray[Number]:
@@ -166,11 +166,11 @@ def joined(arrays: list[npt.NDArray[Number]], kind: type[Number]) -> npt.NDArray
 
 def _mark(source: RawSourceState, buffer: ByteArray, format_: Format, last: bool) -> int:
     """Return the size of the byte-order mark with which a source begins, -1 if it is not known yet."""
-    if source.begun or not format_.text:
-        source.begun = True
+    if source.has_started or not format_.text:
+        source.has_started = True
         return 0
     size = mark_size(buffer[: len(BYTE_ORDER_MARK)].tobytes(), last)
-    source.begun = size >= 0
+    source.has_started = size >= 0
     return size
 
 
@@ -200,9 +200,9 @@ def _header(source: RawSourceState, framed: FrameResult, buffer: ByteArray, form
 
 def _cut_rest(framed: FrameResult, length: int) -> FrameResult:
     """Cut off the unfinished record before a gap."""
-    if framed.rest == length:
+    if framed.tail == length:
         return framed
-    start, end = np.append(framed.start, framed.rest), np.append(framed.end, length)
+    start, end = np.append(framed.start, framed.tail), np.append(framed.end, length)
     return FrameResult(
         start, end, np.append(framed.decided_after, length + 1), np.append(framed.kind, GAP), length, AFTER_GAP
     )

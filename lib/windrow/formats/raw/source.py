@@ -50,10 +50,10 @@ class RawSourceState:
 
     name: str
     queue: Queue = field(default_factory=Queue)
-    rest: bytes = b""
+    tail: bytes = b""
     pieces: Pieces = field(default_factory=lambda: np.empty((0, 5), np.int64))
     state: int = 0
-    begun: bool = False
+    has_started: bool = False
     header: bytes | None = None
     fingerprint: str = ""
     encoded: list[QueuedChunk] = field(default_factory=list)
@@ -62,7 +62,7 @@ class RawSourceState:
     @property
     def byte_count(self) -> int:
         """Return the number of bytes that are kept."""
-        return len(self.rest) + sum(len(chunk.content) for chunk in self._chunks)
+        return len(self.tail) + sum(len(chunk.content) for chunk in self._chunks)
 
     @property
     def _chunks(self) -> list[QueuedChunk]:
@@ -73,7 +73,7 @@ class RawSourceState:
         """Yield the rows of the source in the ledger."""
         framing: dict[str, Any] = {
             "state": self.state,
-            "begun": self.begun,
+            "begun": self.has_started,
             "header": None if self.header is None else self.header.decode("latin-1"),
             "format": self.fingerprint,
             "pieces": self.pieces.tolist(),
@@ -85,7 +85,7 @@ class RawSourceState:
             "raw_source": self.name,
             "chunk": self.queue.next,
             "last": self.queue.ended,
-            "content": self.rest,
+            "content": self.tail,
             "framing": json.dumps(framing),
             "digests": self.queue.digests,
         }
@@ -118,10 +118,10 @@ class RawSourceState:
         return cls(
             name=own["raw_source"],
             queue=Queue(own["chunk"], own["last"], waiting, own["digests"]),
-            rest=own["content"],
+            tail=own["content"],
             pieces=np.array(framing["pieces"], np.int64).reshape(-1, 5),
             state=framing["state"],
-            begun=framing["begun"],
+            has_started=framing["begun"],
             header=None if framing["header"] is None else framing["header"].encode("latin-1"),
             fingerprint=framing["format"],
             encoded=encoded,

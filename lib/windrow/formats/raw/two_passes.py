@@ -125,7 +125,7 @@ def plan_source(source: RawSourceState, rows: list[Mapping[str, Any]], format_: 
     """
     framing = _delimited(format_)
     waiting = source.queue.waiting or source.encoded or source.state < 0
-    if waiting or (source.rest and source.fingerprint != format_.fingerprint):
+    if waiting or (source.tail and source.fingerprint != format_.fingerprint):
         return None
     by_chunk = {(row["sequence"], row["version"]): row for row in rows}
     if len(by_chunk) < len(rows) or any(row["after"] is None for row in rows):
@@ -138,7 +138,7 @@ def plan_source(source: RawSourceState, rows: list[Mapping[str, Any]], format_: 
     if header is None and format_.header is not None:
         return None
     bodies: dict[tuple[int, int], Body] = {}
-    state, length = source.state, len(source.rest)
+    state, length = source.state, len(source.tail)
     for step, row in zip(taken, steps, strict=True):
         first, final = row["first"][state], row["final"][state]
         length += row["size"] if first < 0 else first
@@ -167,7 +167,7 @@ def _header(source: RawSourceState, steps: list[Mapping[str, Any]], format_: For
     if format_.header is None or source.header is not None:
         return source.header
     head, mark = steps[0]["head"], steps[0]["mark"]
-    if not head or source.rest:
+    if not head or source.tail:
         return None
     buffer = np.frombuffer(head, np.uint8)
     start, end = format_.framing.content(buffer, np.array([mark]), np.array([len(head)]))

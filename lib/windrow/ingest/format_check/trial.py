@@ -46,7 +46,7 @@ class Rejected:
     reason: str
     field: str | None
     detail: str
-    record: str
+    record_preview: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class CheckedFile:
 
     file: str
     bytes: int
-    good: int
+    accepted_count: int
     rows: int
     rejected: int
     rejected_bytes: int
@@ -70,7 +70,7 @@ class FormatCheckResult:
     """
 
     files: list[CheckedFile]
-    good: int
+    accepted_count: int
     rejected: int
     reasons: dict[str, int]
     rejects: list[Rejected]
@@ -105,7 +105,7 @@ class CheckedSource:
     byte_count: int = 0
     start: int = 0
     line: int = 1
-    rest: bytes = b""
+    tail: bytes = b""
     partial: pa.Table = field(default_factory=SCHEMA.empty_table)
 
     def pieces(self, content: Content) -> Iterator[Piece]:
@@ -133,13 +133,13 @@ class CheckedSource:
     def _piece(self, staged: StageResult, content: bytes) -> Piece:
         self.partial = staged.partial
         self.byte_count += len(content)
-        buffer = np.frombuffer(self.rest + content, np.uint8)
+        buffer = np.frombuffer(self.tail + content, np.uint8)
         newlines = np.flatnonzero(buffer == NEWLINE)
         rejects = staged.rejects.sort_by([("chunk", "ascending"), ("offset", "ascending")])
         first = [self._placed(one, newlines) for one in rejects.slice(0, self.most).to_pylist()]
         left = sources_of(self.partial)[self.name]
-        self.line += int(np.searchsorted(newlines, buffer.size - len(left.rest)))
-        self.start, self.rest = self.byte_count - len(left.rest), left.rest
+        self.line += int(np.searchsorted(newlines, buffer.size - len(left.tail)))
+        self.start, self.tail = self.byte_count - len(left.tail), left.tail
         return Piece(staged, rejects, first, left.header)
 
     def _placed(self, reject: dict[str, Any], newlines: npt.NDArray[np.intp]) -> dict[str, Any]:
@@ -169,7 +169,7 @@ class CheckTotals:
         self.reasons.update({one["values"]: one["counts"] for one in counted})
         for one in piece.first[: self.most - len(self.rejects)]:
             place = {name: one[name] for name in ("line", "offset", "reason", "field", "detail")}
-            self.rejects.append(Rejected(file=file, record=shown.beginning(one["content"], text), **place))
+            self.rejects.append(Rejected(file=file, record_preview=shown.beginning(one["content"], text), **place))
         wanted = self.most - sum(table.num_rows for table in self.sample)
         if wanted and piece.staged.fields.num_rows:
             self.sample.append(piece.staged.fields.slice(0, wanted))
@@ -237,7 +237,7 @@ class FormatChecker:
         messages, note = self._messages(sample)
         return FormatCheckResult(
             files=totals.files,
-            good=sum(one.good for one in totals.files),
+            accepted_count=sum(one.accepted_count for one in totals.files),
             rejected=sum(one.rejected for one in totals.files),
             reasons=dict(totals.reasons.most_common()),
             rejects=totals.rejects,

@@ -161,7 +161,7 @@ class KafkaBridge:
             one = self._partitions[message.topic(), message.partition()]
             if not one.is_compared and self._is_last(one, message):
                 continue
-            one.hold(message)
+            one.buffer(message)
             if not rows:
                 until = time.monotonic() + limits.linger / SECOND
             rows, size = rows + 1, size + len(message)
@@ -233,11 +233,11 @@ class KafkaBridge:
         place = TopicPartition(topic, number)
         low, one.end = self._consumer.get_watermark_offsets(place, ANSWER)
         if not one.is_known:
-            one.begin(self._first(place, low, one.end))
+            one.seek(self._first(place, low, one.end))
         # guard: kafka-offsets-lost
         elif not low <= one.next <= one.end:
             self._require_read(one, low)
-            one.begin(low)
+            one.seek(low)
         one.resume(low)
         return one
 

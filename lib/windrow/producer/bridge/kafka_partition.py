@@ -105,7 +105,7 @@ class Partition:
         """Return the offset to read from: of the last message in the depot, as long as it is not compared."""
         return self.next if self.is_compared else self.next - 1
 
-    def begin(self, offset: int) -> None:
+    def seek(self, offset: int) -> None:
         """Go to an offset, and record that in the depot: a later run continues there, whatever is new until then."""
         # guard: kafka-start-recorded
         record(self._producer, offset, UNKNOWN)
@@ -120,7 +120,7 @@ class Partition:
         """Tell whether a message at the offset of the last one in the depot is that one."""
         return fingerprint_of(message) == self._fingerprint
 
-    def hold(self, message: Any) -> None:
+    def buffer(self, message: Any) -> None:
         """Take a message, to be sent with the next ones."""
         after = self.buffered[-1].offset() + 1 if self.buffered else self.next
         ensure(message.offset() >= after, f"the offsets of {self.name} grow")

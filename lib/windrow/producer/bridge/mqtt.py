@@ -203,7 +203,7 @@ class MqttBridge:
     def _receive(self, id_: int, again: bool, topic: bytes, payload: bytes) -> None:
         """Hand a message to the producer, unless it is a repetition."""
         content = blake2b(topic + b"\0" + payload, digest_size=16).digest()
-        if self._session.comes_again(id_, again, content):
+        if self._session.is_redelivery(id_, again, content):
             self._counts.redelivered += 1
             return
         if self._draining:

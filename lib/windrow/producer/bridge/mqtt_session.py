@@ -51,7 +51,7 @@ class Session:
         """Note that the connection is lost: the broker resends what is not acknowledged."""
         self._receipt.clear()
 
-    def comes_again(self, id_: int, again: bool, content: bytes) -> bool:
+    def is_redelivery(self, id_: int, again: bool, content: bytes) -> bool:
         """Tell whether a message is a repetition of one in flight, and note its arrival if so."""
         entry = self._known.get(id_)
         if not again or entry is None or entry.content != content:

@@ -67,7 +67,7 @@ class SourceHistory:
 
     rules: Sequence[RecordedRules]
     raised: Sequence[int]
-    heights: list[int]
+    floor_values: list[int]
     reached_in: list[int]
     changes: list[RulesChange]
     floor: int
@@ -233,8 +233,8 @@ class ReferenceStream:
         while active and active[0].end + delay <= now:
             window = active.pop(0)
             timeout = window.end + delay
-            reached = bisect_left(self._source_history.heights, timeout - self._raised)
-            noticed = self._source_history.reached_in[min(reached, len(self._source_history.heights) - 1)]
+            reached = bisect_left(self._source_history.floor_values, timeout - self._raised)
+            noticed = self._source_history.reached_in[min(reached, len(self._source_history.floor_values) - 1)]
             self._close(window, timeout, "timeout", max(noticed, window.changed_in, self._since))
 
     def _apply_changes(self, microbatch: int) -> None:

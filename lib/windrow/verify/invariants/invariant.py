@@ -42,18 +42,18 @@ class Invariant:
     severity: Severity
     about: str
     relation: Relation
-    shows: str
-    holds: str
+    columns: str
+    condition: str
 
     @property
     def fails(self) -> str:
         """Return the condition that failing rows meet."""
-        return f"({self.holds}) IS NOT TRUE"
+        return f"({self.condition}) IS NOT TRUE"
 
     def statement(self, views: Mapping[str, str]) -> str:
         """Return the SQL that selects the failing rows."""
         rows = textwrap.indent(self.relation.over(views), "  ")
-        return f"SELECT {self.shows}\nFROM (\n{rows}\n)\nWHERE {self.fails}"
+        return f"SELECT {self.columns}\nFROM (\n{rows}\n)\nWHERE {self.fails}"
 
 
 def counting(invariants: Sequence[Invariant], views: Mapping[str, str]) -> list[str]:

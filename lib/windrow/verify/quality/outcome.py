@@ -18,9 +18,9 @@ class Outcome:
     suite: str
     name: str
     severity: str
-    about: str
-    holds: bool
-    failed: int | None
+    description: str
+    passed: bool
+    failed_count: int | None
     rows: tuple[dict[str, Any], ...] = ()
 
 
@@ -35,14 +35,14 @@ class QualityResult:
     docs: str | None = None
 
     @property
-    def empty(self) -> tuple[str, ...]:
+    def empty_states(self) -> tuple[str, ...]:
         """Return the states without rows, on which every expectation holds."""
         return tuple(state for state, count in self.rows.items() if not count)
 
     def failures(self, severity: str = "critical") -> tuple[Outcome, ...]:
         """Return the outcomes that do not hold, of this severity or above."""
         least = SEVERITIES.index(severity)
-        return tuple(one for one in self.outcomes if not one.holds and SEVERITIES.index(one.severity) >= least)
+        return tuple(one for one in self.outcomes if not one.passed and SEVERITIES.index(one.severity) >= least)
 
     @property
     def ok(self) -> bool:
@@ -52,7 +52,7 @@ class QualityResult:
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON values."""
         failed = {severity: sum(one.severity == severity for one in self.failures("info")) for severity in SEVERITIES}
-        return {"ok": self.ok, "failed": failed, "empty": list(self.empty), **asdict(self)}
+        return {"ok": self.ok, "failed": failed, "empty_states": list(self.empty_states), **asdict(self)}
 
 
 def outcome_of(suite: str, result: Any) -> Outcome:
@@ -74,9 +74,9 @@ def outcome_of(suite: str, result: Any) -> Outcome:
         suite=suite,
         name=name,
         severity=str(getattr(config.severity, "value", config.severity)),
-        about=config.description or name,
-        holds=bool(result.success),
-        failed=failed if isinstance(failed, int) else None,
+        description=config.description or name,
+        passed=bool(result.success),
+        failed_count=failed if isinstance(failed, int) else None,
         rows=() if result.success else rows[:20],
     )
 
