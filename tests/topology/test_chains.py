@@ -298,7 +298,7 @@ def test_refused(tmp_path: Path) -> None:
         harness(state="count").run()
     other = Topology("reader", depots={"words": Depot("data/words")}, states="data/reader")
     other.function(_nothing)
-    placed = other.placed({"words": Depot(words.topology.location)}, str(tmp_path / "reader"))
+    placed = other.with_locations({"words": Depot(words.topology.location)}, str(tmp_path / "reader"))
     found = Harness(other, tmp_path)
     found.topology = placed
     with pytest.raises(IncompatibleTableError, match="has the states of a topology"):

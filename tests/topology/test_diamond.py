@@ -42,7 +42,7 @@ class Diamond:
         if declared:
             checks = module["checks"]
             depots = {name: replace(depot, **declared) for name, depot in checks.depots.items()}
-            module["checks"] = checks.placed(depots, checks.location)
+            module["checks"] = checks.with_locations(depots, checks.location)
         self.harnesses = {name: Harness(module[name], directory) for name in NAMES}
         self.checks = self.harnesses["checks"]
         self.orders = 0
@@ -248,11 +248,14 @@ def test_undeclared(tmp_path: Path) -> None:
     priced, prices = checks.depots["priced"], diamond.harnesses["prices"].topology
     for fed_by, said in (
         (None, "the depot priced is an output of another topology, which may fall behind"),
-        (prices.placed(prices.depots, str(tmp_path / "elsewhere")), "is an output of another topology than prices"),
+        (
+            prices.with_locations(prices.depots, str(tmp_path / "elsewhere")),
+            "is an output of another topology than prices",
+        ),
     ):
         depots = {**checks.depots, "priced": replace(priced, fed_by=fed_by)}
         with pytest.raises(TopologyError, match=said) as refused:
-            run_topology(checks.placed(depots, checks.location), EMBEDDED)
+            run_topology(checks.with_locations(depots, checks.location), EMBEDDED)
         assert "fed_by=topology" in refused.value.hint
     for declared, said in (
         ({"location": "elsewhere", "fed_by": prices}, "prices has no output at elsewhere"),

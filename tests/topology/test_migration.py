@@ -285,7 +285,7 @@ class TestBefore:
         for ticks in ("reuse", "fresh", "merged"):
             into = str(tmp_path / ticks)
             assert replay_topology(harness.topology, EMBEDDED, into, ticks).ok  # type: ignore[arg-type]
-            placed = harness.topology.placed(harness.topology.depots, f"{into}/states")
+            placed = harness.topology.with_locations(harness.topology.depots, f"{into}/states")
             assert replay_topology(placed, EMBEDDED).ok
         assert len(first.history()) == 3
 

@@ -74,7 +74,7 @@ def test_changed_function(tmp_path: Path) -> None:
     """Changed functions give other states: the replay says of which keys, and shows some of them in both forms."""
     harness = Harness(timed(), tmp_path)
     run_for_hours(harness)
-    changed = timed(2).placed(harness.topology.depots, harness.topology.location)
+    changed = timed(2).with_locations(harness.topology.depots, harness.topology.location)
     found = replay_topology(changed, EMBEDDED)
     assert not found.ok
     assert (found.equal, found.into) == (False, None)
@@ -136,7 +136,9 @@ def rung(tmp_path: Path) -> Harness:
 
 def changed(harness: Harness, **events: str) -> Topology:
     """Return the topology with other events, over the same tables."""
-    return ringing(**events).placed(harness.topology.depots, harness.topology.location, harness.topology.outputs)
+    return ringing(**events).with_locations(
+        harness.topology.depots, harness.topology.location, harness.topology.outputs
+    )
 
 
 def test_into_a_table_that_is_there(tmp_path: Path) -> None:
@@ -175,7 +177,7 @@ class TestTicks:
         again = str(rung.directory / "again")
         found = replay_topology(topology, EMBEDDED, again)
         assert found.events_fired == {"hour": 4}
-        placed = topology.placed(topology.depots, f"{again}/states")
+        placed = topology.with_locations(topology.depots, f"{again}/states")
         assert rings(placed, "hour") == list(self.RECORDED)
         assert rings(placed, "half") == rings(placed, "gone") == []
         assert placed.read("rows").to_pylist() == [{"rows": 9}]
@@ -185,7 +187,7 @@ class TestTicks:
         topology = changed(rung, hour="1h", slow="150m")
         again = str(rung.directory / "again")
         found = replay_topology(topology, EMBEDDED, again, "fresh")
-        placed = topology.placed(topology.depots, f"{again}/states")
+        placed = topology.with_locations(topology.depots, f"{again}/states")
         assert rings(placed, "hour") == [1, 2, 3, 4, 5, 6, 7, 8]
         assert rings(placed, "slow") == [2.5, 5, 7.5]
         assert found.events_fired == {"hour": 8, "slow": 3}
@@ -200,7 +202,7 @@ class TestTicks:
         topology = changed(rung, hour="2h", slow="150m")
         again = str(rung.directory / "again")
         found = replay_topology(topology, EMBEDDED, again, "merged")
-        placed = topology.placed(topology.depots, f"{again}/states", {"rings": f"{again}/outputs/rings"})
+        placed = topology.with_locations(topology.depots, f"{again}/states", {"rings": f"{again}/outputs/rings"})
         assert rings(placed, "hour") == list(self.RECORDED)
         assert rings(placed, "slow") == [2.5, 5, 7.5]
         exactly = replay_topology(placed, EMBEDDED, f"{again}-2")
@@ -221,7 +223,7 @@ class TestTicks:
         rung.advance_clock(10 * 3_600 + 3_000)
         again = str(rung.directory / "again")
         found = replay_topology(topology, EMBEDDED, again, "merged", live=rung.clock)
-        placed = topology.placed(topology.depots, f"{again}/states")
+        placed = topology.with_locations(topology.depots, f"{again}/states")
         now = 8.25 + 10 + 3_000 / 3_600
         assert rings(placed, "hour") == pytest.approx([*self.RECORDED, now])
         assert rings(placed, "often")[-2:] == pytest.approx([8 + 1 / 6, now])

@@ -298,12 +298,12 @@ class TestOptions:
 
 
 class TestEvents:
-    @pytest.mark.parametrize(("overdue", "fired"), [("once", 3), ("skip", 2)])
-    def test_fire_by_the_clock(self, tmp_path: Path, overdue: str, fired: int) -> None:
+    @pytest.mark.parametrize(("on_missed", "fired"), [("once", 3), ("skip", 2)])
+    def test_fire_by_the_clock(self, tmp_path: Path, on_missed: str, fired: int) -> None:
         """An event fires when its time has come, without messages; of those that were missed one fires, or none."""
         topology = Topology("hours", depots=["a"], states="hours")
         topology.state("hours", key="name STRING", value="fired BIGINT")
-        topology.event("hour", every="1h", overdue=overdue)  # type: ignore[arg-type]
+        topology.event("hour", every="1h", on_missed=on_missed)  # type: ignore[arg-type]
 
         @topology.function
         def count(microbatch: Microbatch) -> None:
@@ -561,11 +561,11 @@ class TestNames:
         with pytest.raises(TopologyError):
             Topology("no name", depots=["a"], states="names")
 
-    @pytest.mark.parametrize(("every", "overdue"), [("0s", "once"), ("1h", "never")])
-    def test_of_events(self, every: str, overdue: str) -> None:
+    @pytest.mark.parametrize(("every", "on_missed"), [("0s", "once"), ("1h", "never")])
+    def test_of_events(self, every: str, on_missed: str) -> None:
         """An event needs an interval, and a word for what was missed."""
         with pytest.raises(TopologyError, match="event hour"):
-            Topology("names", depots=["a"], states="names").event("hour", every=every, overdue=overdue)  # type: ignore[arg-type]
+            Topology("names", depots=["a"], states="names").event("hour", every=every, on_missed=on_missed)  # type: ignore[arg-type]
 
     def test_of_two_events(self) -> None:
         """A second event of one name is refused, and does not replace the first."""
@@ -1053,7 +1053,7 @@ def test_maintained_while_it_runs(tmp_path: Path) -> None:
     places.
     """
     places = {name: str(tmp_path / name) for name in ("a", "b", "states")}
-    topology = counter("a", "b").placed({name: Depot(places[name]) for name in ("a", "b")}, places["states"])
+    topology = counter("a", "b").with_locations({name: Depot(places[name]) for name in ("a", "b")}, places["states"])
     harness = Harness(counter("a", "b"), tmp_path)
     for name in ("a", "b", "a", "b"):
         harness.append([message()], depot=name)

@@ -88,7 +88,7 @@ def test_microbatches(harness: Harness) -> None:
 def test_own(harness: Harness) -> None:
     """The rows of each state are counted, and depots that a topology no longer has are named."""
     assert look(harness).states == {"counts": 2, "never": 0}
-    fewer = counting().placed({"one": harness.topology.depots["one"]}, harness.topology.location)
+    fewer = counting().with_locations({"one": harness.topology.depots["one"]}, harness.topology.location)
     found = status_of(fewer, NOW)
     assert ([depot.name for depot in found.depots], found.former_depots) == (["one"], ["two"])
 
@@ -111,12 +111,14 @@ def test_changed_and_accepted(harness: Harness) -> None:
 def test_refused(harness: Harness, tmp_path: Path) -> None:
     """A topology that never ran, a depot that is another table, and one that is missing are refused."""
     with pytest.raises(NotFoundError, match="never ran"):
-        status_of(counting().placed(harness.topology.depots, str(tmp_path / "nowhere")), NOW)
+        status_of(counting().with_locations(harness.topology.depots, str(tmp_path / "nowhere")), NOW)
     one, two = harness.topology.depots.values()
     with pytest.raises(DepotMismatchError):
-        status_of(counting().placed({"one": two, "two": one}, harness.topology.location), NOW)
+        status_of(counting().with_locations({"one": two, "two": one}, harness.topology.location), NOW)
     with pytest.raises(TableMissingError):
-        status_of(counting().placed({"one": one, "two": str(tmp_path / "nowhere")}, harness.topology.location), NOW)
+        status_of(
+            counting().with_locations({"one": one, "two": str(tmp_path / "nowhere")}, harness.topology.location), NOW
+        )
 
 
 def test_closed_batches_wait(tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
@@ -135,7 +137,7 @@ def test_closed_batches_wait(tmp_path: Path, clock: ManualClock, embedded: Engin
     def count(microbatch: Microbatch) -> None:
         microbatch.state("counts").combine(microbatch.rows("closed"), batches="count")
 
-    read = Harness(topology.placed(topology.depots, topology.location), tmp_path, clock=clock)
+    read = Harness(topology.with_locations(topology.depots, topology.location), tmp_path, clock=clock)
     read.topology = topology
     read.run()
     read.rollback(0)

@@ -105,7 +105,10 @@ def test_read_once(placed: dict[str, Topology]) -> None:
 
 def test_refused(placed: dict[str, Topology], tmp_path: Path) -> None:
     """Two topologies with one table of states are refused, and so are metrics, which have one place."""
-    twice = [TopologyRun(placed["a"]), TopologyRun(placed["b"].placed(placed["b"].depots, placed["a"].location))]
+    twice = [
+        TopologyRun(placed["a"]),
+        TopologyRun(placed["b"].with_locations(placed["b"].depots, placed["a"].location)),
+    ]
     with pytest.raises(TopologyError, match="two topologies have their states at"):
         run_together(twice, EMBEDDED, lambda runner: runner.once())
     metrics = EMBEDDED.model_copy(update={"metrics": MetricsPart(textfile=str(tmp_path / "metrics"))})

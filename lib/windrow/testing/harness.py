@@ -180,7 +180,7 @@ class Harness:
             fed_by = None if depot.fed_by is None else self._placed(depot.fed_by)
             depots[name] = replace(depot, location=self._place(name, depot), fed_by=fed_by)
         outputs = {name: str(self.directory / name) for name in topology.outputs}
-        return topology.placed(depots, self._states(topology.location), outputs)
+        return topology.with_locations(depots, self._states(topology.location), outputs)
 
     def _at(self, point: Point) -> None:
         if point is self._crash:

@@ -23,7 +23,7 @@ from windrow.columnar.arrow import TIME, string_scalar
 from windrow.model import tables
 from windrow.model.messages import microseconds
 
-Overdue = Literal["once", "skip"]
+OnMissed = Literal["once", "skip"]
 Scheduled = Mapping[str, int | None]  # by name, microseconds
 
 
@@ -33,7 +33,7 @@ class Event:
 
     name: str
     every: int
-    on_missed: Overdue
+    on_missed: OnMissed
 
     def fires(self, due: int, now: int) -> bool:
         """Tell whether it fires at `now`."""

@@ -229,7 +229,7 @@ def _placed(topology: Topology, directory: str, starts: Mapping[str, str]) -> To
         name: replace(depot, start_from=starts.get(name, depot.start_from)) for name, depot in topology.depots.items()
     }
     outputs = {name: str(Path(directory) / "outputs" / name) for name in topology.outputs}
-    return topology.placed(depots, str(Path(directory) / "states"), outputs)
+    return topology.with_locations(depots, str(Path(directory) / "states"), outputs)
 
 
 def _starts(primed: LedgerState, first: Mapping[str, int]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from windrow.errors import TopologyError
 from windrow.model import tables
 from windrow.model.durations import microseconds
 from windrow.topology.columns import columns_of, keys_of
-from windrow.topology.event import Event, Overdue
+from windrow.topology.event import Event, OnMissed
 from windrow.topology.state import DUE, Migrate, State, Timer
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class Topology:
         self.functions.append(Function(function, _form(function)))
         return function
 
-    def event(self, name: str, every: str, overdue: Overdue = "once") -> None:
+    def event(self, name: str, every: str, on_missed: OnMissed = "once") -> None:
         """Declare an event that is due `every` interval; missed ones fire `once` or are left out (`skip`).
 
         Raises TopologyError.
@@ -211,11 +211,13 @@ class Topology:
         _require_name(name, "event")
         if name in self.events or name in self.states:
             raise TopologyError(f"there are two events or states {name!r}", "Rename one.")
-        if overdue not in get_args(Overdue):
-            raise TopologyError(f"event {name}: overdue={overdue!r}", f"Use {' or '.join(get_args(Overdue))}.")
-        self.events[name] = Event(name, _interval(every, f"event {name}: every"), overdue)
+        if on_missed not in get_args(OnMissed):
+            raise TopologyError(f"event {name}: on_missed={on_missed!r}", f"Use {' or '.join(get_args(OnMissed))}.")
+        self.events[name] = Event(name, _interval(every, f"event {name}: every"), on_missed)
 
-    def placed(self, depots: Mapping[str, Depot], states: str, outputs: Mapping[str, str] | None = None) -> Topology:
+    def with_locations(
+        self, depots: Mapping[str, Depot], states: str, outputs: Mapping[str, str] | None = None
+    ) -> Topology:
         """Return the same topology with other tables."""
         other = Topology(self.name, depots, states, self.in_step, outputs or self.outputs)
         other.states, other.functions, other.events = self.states, self.functions, self.events
@@ -247,7 +249,7 @@ class Topology:
             state.name: {field.name: str(field.type) for field in state.columns} for state in self.states.values()
         }
         timers = [one.name for one in self.states.values() if isinstance(one, Timer)]
-        events = {one.name: {"every_us": one.every, "overdue": one.on_missed} for one in self.events.values()}
+        events = {one.name: {"every_us": one.every, "on_missed": one.on_missed} for one in self.events.values()}
         recorded = {
             "topology": self.name,
             "depots": list(self.depots),
