@@ -301,7 +301,7 @@ def test_doctor(counting: Command, tmp_path: Path) -> None:
     assert after["ledger"].startswith("ok data/seen")
     assert after["storage-files"].startswith("ok messages: depot: all")
     assert after["ledger-paused"].startswith("warning")
-    assert after["depot-reach"].startswith("ok messages: depot versions 0 to 1")
+    assert after["depot-readable"].startswith("ok messages: depot versions 0 to 1")
     shutil.rmtree(tmp_path / "data" / "depot")
     failed = counting("doctor", "seen:topology")
     assert failed.status == 1

@@ -24,7 +24,7 @@ from windrow.topology.functions import FunctionAlgorithm
 from windrow.topology.topology import Topology
 
 OF_STATES: Checks = (ledger.check_files, ledger.check_retention, ledger.check_paused)
-OF_LEDGERS: Checks = (depot.check_feed, depot.check_reach, depot.check_retention)
+OF_LEDGERS: Checks = (depot.check_feed, depot.check_readable, depot.check_retention)
 OF_ROWS: Checks = (*OF_LEDGERS, depot.check_changes)
 
 

@@ -250,7 +250,7 @@ def test_examined(spark: Any, settings: Settings, command: Callable[..., Any], m
     found = {finding["code"]: finding for finding in command("doctor")["findings"]}
     assert not [finding for finding in found.values() if finding["level"] == "error"]
     assert found["ledger-books"]["message"].startswith("the books balance: 30 messages read")
-    assert found["depot-reach"]["level"] == "ok"
+    assert found["depot-readable"]["level"] == "ok"
 
 
 def test_damaged(spark: Any, schema: str, tmp_path: Path) -> None:

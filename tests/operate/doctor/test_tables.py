@@ -86,7 +86,7 @@ class TestDepot:
         DeltaTable(world.depot).optimize.compact()
         found = of(seen(world), "depot-feed")
         assert (found.level, "only versions that append" in found.message) == ("ok", True)
-        assert "depot-reach" not in wrong(seen(world))
+        assert "depot-readable" not in wrong(seen(world))
 
     def test_feed_switched_on_later(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
         """Where the feed begins later, a new ledger can begin before it all the same."""
@@ -94,7 +94,7 @@ class TestDepot:
         world.depot = str(tmp_path / "bare")
         write_deltalake(world.depot, table([message()]))
         DeltaTable(world.depot).alter.set_table_properties(FEED)
-        found = of(seen(world), "depot-reach")
+        found = of(seen(world), "depot-readable")
         assert (found.level, "versions 0 to 1 can be read" in found.message) == ("ok", True)
         assert wrong(seen(world))["depot-retention"] == "warning"
 
@@ -104,9 +104,9 @@ class TestDepot:
         DeltaTable(world.depot).optimize.compact()
         DeltaTable(world.depot).create_checkpoint()
         forget(world.depot, last_version=2)
-        assert of(seen(world), "depot-reach").level == "ok"
+        assert of(seen(world), "depot-readable").level == "ok"
         forget(world.depot, last_version=3)
-        found = of(seen(world), "depot-reach")
+        found = of(seen(world), "depot-readable")
         assert (found.level, "version 3 comes next" in found.message) == ("error", True)
 
     def test_missing_file(self, world: World) -> None:
@@ -115,7 +115,7 @@ class TestDepot:
         entry = Path(world.depot, "_delta_log", f"{DeltaTable(world.depot).version():020}.json").read_text("utf-8")
         [name] = [action["add"]["path"] for action in map(json.loads, entry.splitlines()) if "add" in action]
         Path(world.depot, name).unlink()
-        found = of(seen(world), "depot-reach")
+        found = of(seen(world), "depot-readable")
         assert (found.level, name in found.message) == ("error", True)
         with pytest.raises(WindrowError, match=name) as failed:
             world.runner(EngineFactory("embedded"), max_retries=0).once()
@@ -225,9 +225,9 @@ class TestFeatures:
         described["schemaString"] = json.dumps(fields)
         described["configuration"]["delta.columnMapping.mode"] = "name"
         upgrade(world.depot, "columnMapping", {"metaData": described})
-        found = of(seen(world), "depot-reach")
+        found = of(seen(world), "depot-readable")
         assert (found.level, "Column mapping" in found.message) == ("error", True), found.message
-        assert of(seen(world, engine="spark"), "depot-reach").level == "warning"
+        assert of(seen(world, engine="spark"), "depot-readable").level == "warning"
 
     def test_unknown_feature(self, world: World) -> None:
         """A table that delta-rs does not even open is an error that names the feature."""

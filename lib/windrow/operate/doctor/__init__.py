@@ -27,7 +27,7 @@ __all__ = ["CODES", "Examined", "Finding", "examine", "examine_tables", "safely"
 Checks: TypeAlias = tuple[Callable[..., Iterable[Finding]], ...]
 
 OF_DEPOT: Checks = (
-    depot.check_columns, depot.check_feed, depot.check_reach, depot.check_retention, depot.check_changes,
+    depot.check_columns, depot.check_feed, depot.check_readable, depot.check_retention, depot.check_changes,
     clocks.check_stamps,
 )  # fmt: skip
 OF_LEDGER: Checks = (

@@ -57,25 +57,25 @@ def check_feed(depot: OpenDepot) -> Iterator[Finding]:
         yield error("depot-feed", "the change data feed is off, and without it Spark cannot tell versions apart", hint)
 
 
-def check_reach(depot: OpenDepot) -> Iterator[Finding]:
+def check_readable(depot: OpenDepot) -> Iterator[Finding]:
     """Check that the depot can be read from the next version to read up to its latest."""
     first, latest, then = earliest_readable(depot.table, depot=True), depot.table.version(), depot.next_version
     again = f'A new ledger can read the rest: start_from = "version:{first}".'
     if depot.progress is None and depot.settings.start_from == "beginning" and first > 0:
-        yield warning("depot-reach", f"only depot versions {first} to {latest} can be read", again)
+        yield warning("depot-readable", f"only depot versions {first} to {latest} can be read", again)
         return
     last = latest if isinstance(depot.table, DeltaTable) else first - 1  # Spark would read all rows
     failed = _failure(depot.table, first if depot.progress is None else then, last)
     if failed and then < first:
         message = f"depot version {then} comes next, but only versions from {first} on can be read"
-        yield error("depot-reach", message, f"The versions in between are lost. {again}")
+        yield error("depot-readable", message, f"The versions in between are lost. {again}")
     elif failed:
         message = f"delta-rs cannot read all unread versions up to {latest}: {failed}"
         hint = "Bring back what is missing; a table feature that delta-rs does not know needs DROP FEATURE, or Spark."
-        yield (warning if depot.engine == "spark" else error)("depot-reach", message, hint)
+        yield (warning if depot.engine == "spark" else error)("depot-readable", message, hint)
     else:
         read = f"the ledger has read up to {then - 1}" if then else "the ledger has read nothing yet"
-        yield ok("depot-reach", f"depot versions {first} to {latest} can be read; {read}")
+        yield ok("depot-readable", f"depot versions {first} to {latest} can be read; {read}")
 
 
 def _failure(table: DepotTable, first: int, last: int) -> str | None:

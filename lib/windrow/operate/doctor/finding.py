@@ -12,7 +12,7 @@ Level = Literal["ok", "warning", "error"]
 CODES = {
     "machine": ("packages", "java", "spark"),
     "settings": ("settings", "engine", "window", "max-clock-skew"),
-    "depot": ("depot", "depot-columns", "depot-feed", "depot-reach", "depot-retention", "depot-changes"),
+    "depot": ("depot", "depot-columns", "depot-feed", "depot-readable", "depot-retention", "depot-changes"),
     "ledger": (
         "ledger", "ledger-books", "ledger-files", "ledger-log", "ledger-retention", "ledger-rules", "ledger-paused",
         "ledger-splits", "ledger-slivers", "ledger-sources", "ledger-delay",
