@@ -16,7 +16,7 @@ from benchmarks.peers import inputs
 from benchmarks.turns import Run, time_interleaved, timed
 from windrow.runtime.loop import Runner
 from windrow.runtime.opening import tables_of
-from windrow.runtime.run import opened
+from windrow.runtime.run import open_runner
 from windrow.runtime.wall_clock import WallClock
 
 
@@ -37,7 +37,7 @@ def run_continuously(until: ExitStack, chosen: windrow.Settings, spark: SparkSes
 
     @cache
     def runner() -> Runner:
-        return until.enter_context(opened(*tables_of(chosen, spark), WallClock()))
+        return until.enter_context(open_runner(*tables_of(chosen, spark), WallClock()))
 
     return partial(timed, lambda: runner().once())
 

@@ -21,7 +21,7 @@ from benchmarks.scale.memory import MIB, forget_peak, resident
 from benchmarks.scale.telling import say
 from benchmarks.suite import delay as fleet
 from windrow.runtime.opening import tables_of
-from windrow.runtime.run import opened
+from windrow.runtime.run import open_runner
 from windrow.runtime.wall_clock import WallClock
 
 DAY = 24 * 3_600
@@ -44,7 +44,7 @@ def run(directory: Path, asked: Namespace) -> None:
     clock = FleetClock(directory, delay, asked.microbatches)
     rules = fleet.rules(delay)
     chosen = settings(directory / "depot", directory / "ledger", rules=rules, run={"maintenance_interval": HOUR})
-    with opened(*tables_of(chosen, None), clock) as runner:
+    with open_runner(*tables_of(chosen, None), clock) as runner:
         runner.every(fleet.SECONDS * 1_000_000)
     judge(clock.seconds[1:], clock.peaks[1:])
 

@@ -18,7 +18,7 @@ from benchmarks.scale.sessions import session
 from benchmarks.scale.telling import ScenarioLog
 from windrow.runtime.loop import Runner
 from windrow.runtime.opening import tables_of
-from windrow.runtime.run import opened
+from windrow.runtime.run import open_runner
 from windrow.runtime.wall_clock import WallClock
 
 MASTER = "local-cluster[2,1,2048]"
@@ -51,7 +51,7 @@ def run(directory: Path, asked: Namespace) -> None:
 
     def work(what: Callable[[Runner], object]) -> None:
         telling.begin()
-        with opened(*tables_of(chosen, spark), WallClock(), report=telling.committed) as runner:
+        with open_runner(*tables_of(chosen, spark), WallClock(), report=telling.committed) as runner:
             what(runner)
 
     for kind in range(TYPES + asked.further):

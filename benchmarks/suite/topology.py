@@ -22,7 +22,7 @@ from benchmarks.row import Measurement, at_least, at_most, speeds, times
 from benchmarks.turns import Run, time_interleaved, timed
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
-from windrow.topology import Microbatch, SparkMicrobatch, Topology, opened
+from windrow.topology import Microbatch, SparkMicrobatch, Topology, open_topology
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -110,7 +110,7 @@ def summing(here: Path, depot: str, name: str, frames: bool = False) -> Topology
 def running(until: ExitStack, topology: Topology, session: SparkSession | None = None) -> Callable[[], float]:
     """Return a run of a topology that goes on from one microbatch to the next, as that of a job which is up all day."""
     settings = Settings(engine="embedded" if session is None else "spark", max_messages=10_000_000)
-    runner = until.enter_context(opened(topology, settings, WallClock(), session))
+    runner = until.enter_context(open_topology(topology, settings, WallClock(), session))
     return partial(timed, runner.once)
 
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.batching.numbering import number
-from windrow.columnar.order import group, sort_groups
+from windrow.columnar.order import group_by_id, sort_groups
 
 SLOTS = st.lists(st.tuples(st.integers(0, 3), st.integers(-4, 4), st.integers(0, 3)), max_size=60)
 
@@ -13,7 +13,7 @@ def test_number(slots: list[tuple[int, int, int]], epoch: int) -> None:
     """Positions are the distinct times of a stream, places those of a type of a stream, both one behind the other."""
     slots = sorted(((stream, epoch + time, kind) for stream, time, kind in slots), key=lambda slot: slot[0])
     stream, event_time, kind = (np.array([slot[part] for slot in slots], np.int64) for part in range(3))
-    ranked, start = group(stream, 4)
+    ranked, start = group_by_id(stream, 4)
     sort_groups(ranked, start, event_time, kind)
     position, list_of, place, time_at, position_start, place_begin, position_at = number(
         ranked, start, event_time, kind.astype(np.int32), 4

@@ -33,12 +33,12 @@ from tests.messages import table as plain_table
 from windrow.batching.rules import Rules
 from windrow.batching.step import Step, closed_through, timeouts
 from windrow.errors import InternalError
-from windrow.ledger.live import Held
+from windrow.ledger.live import LoadedRows
 from windrow.model import messages, tables
 from windrow.model.floors import Floors, FloorsByVersion
 from windrow.model.messages import microseconds
 from windrow.model.open_batches import BatchFilter
-from windrow.model.summary import combine, summarise
+from windrow.model.summary import merge_summaries, summarise_messages
 
 VERSIONED = logs(kinds=("message",) * 12 + ("tick", "tick", "flush"), versioned=st.just(True))
 PARTS = st.sampled_from((1, 2, 3))
@@ -67,8 +67,8 @@ class Ledger:
 
     def read(self, arrived: pa.Table) -> None:
         """Run a microbatch over messages."""
-        summaries = [summarise(part, self.latest) for part in (arrived.slice(0, 1), arrived.slice(1))]
-        summary = combine(pa.concat_tables(summaries))
+        summaries = [summarise_messages(part, self.latest) for part in (arrived.slice(0, 1), arrived.slice(1))]
+        summary = merge_summaries(pa.concat_tables(summaries))
         self.run(arrived, FloorsByVersion.plan(summary, self.floors), flush=False)
 
     def tick(self, after: Floors, flush: bool = False) -> None:
@@ -290,7 +290,7 @@ class Twice(Step):
 
 def due(ledger: Ledger, now: Floors) -> dict[str, int]:
     """Return what a tick at `now` would raise: of the windows that the step says have ended, the last one's timeout."""
-    return by_source(timeouts(ledger.rules, Held(ledger.live).ended(closed_through(ledger.rules, now))))
+    return by_source(timeouts(ledger.rules, LoadedRows(ledger.live).ended(closed_through(ledger.rules, now))))
 
 
 class TestDue:
@@ -333,9 +333,9 @@ class TestDue:
 def test_summaries_of_parts_combine(log: Log, position: int) -> None:
     """Summaries of two parts of the messages combine to the summary of all, in the order of versions and sources."""
     arrived = messages.conform(table(log.messages, log))
-    parts = [summarise(part, LONG_AFTER) for part in (arrived.slice(0, position), arrived.slice(position))]
-    whole = summarise(arrived, LONG_AFTER)
-    assert combine(pa.concat_tables(parts)).to_pylist() == whole.to_pylist()
+    parts = [summarise_messages(part, LONG_AFTER) for part in (arrived.slice(0, position), arrived.slice(position))]
+    whole = summarise_messages(arrived, LONG_AFTER)
+    assert merge_summaries(pa.concat_tables(parts)).to_pylist() == whole.to_pylist()
     named = list(zip(whole["version"].to_pylist(), whole["source"].to_pylist(), strict=True))
     assert named == sorted({(message.version, message.source) for message in log.messages})
     assert whole["messages"].to_pylist() == [
@@ -348,7 +348,7 @@ def test_later_version_first() -> None:
     rows = plain_table([plain_message(sequence=1), plain_message(sequence=2)])
     arrived = rows.append_column("version", pa.array([2, 1], pa.int64()))
     live = tables.ledger_schema(pa.string()).empty_table()
-    plan = FloorsByVersion.plan(summarise(arrived, NOW), Floors.empty())
+    plan = FloorsByVersion.plan(summarise_messages(arrived, NOW), Floors.empty())
     written, _ = Step(Rules(), plan, NOW, microbatch=1)(arrived, live)
     (batch,) = written.filter(pc.equal(written["state"], "open")).to_pylist()
     assert [inside["sequence"] for inside in batch["messages"]] == [2]

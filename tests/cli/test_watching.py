@@ -15,6 +15,6 @@ class TestStopping:
 
         monkeypatch.setattr(watching.log, "info", reentrant)
         clock = WallClock()
-        with watching.stopping(clock.stop):
+        with watching.stop_on_signals(clock.stop):
             signal.raise_signal(signal.SIGTERM)
         assert clock.wait(0)

@@ -10,12 +10,12 @@ from windrow.columnar.arrow import (
     TIME,
     byte_count,
     conform,
-    counted,
     empty_table,
     filter_rows,
     from_numpy,
     string_array,
     string_scalar,
+    times_to_numbers,
     to_numpy,
 )
 from windrow.errors import InternalError
@@ -115,7 +115,7 @@ def test_counted() -> None:
     """Times become numbers in columns, lists and structs; all else is unchanged."""
     inside = pa.struct([("at", TIME), ("name", pa.string())])
     rows = pa.table({"at": pa.array([1], TIME), "list": pa.array([[{"at": 2, "name": "a"}]], pa.list_(inside))})
-    assert counted(rows).to_pylist() == [{"at": 1, "list": [{"at": 2, "name": "a"}]}]
+    assert times_to_numbers(rows).to_pylist() == [{"at": 1, "list": [{"at": 2, "name": "a"}]}]
 
 
 @pytest.mark.parametrize("mask", [[True, True], [True, False], [False, False], [True, None]], ids=str)

@@ -4,10 +4,10 @@ from hypothesis import strategies as st
 
 from windrow.columnar.arrow import read_only
 from windrow.columnar.blocks import count_before_mark, load_u64, lowest_set_bit, mark_equal, mark_less_than
-from windrow.columnar.compiled import compiled
+from windrow.columnar.compiled import compile_lazily
 
 
-@compiled
+@compile_lazily
 def looked(buffer, at, byte, found):
     word = load_u64(buffer, np.uint64(at))
     found[0] = word
@@ -38,7 +38,7 @@ def test_equal_to_any(data, byte):
     assert found[1] == (data.index(byte) if byte in data else 8)
 
 
-@compiled
+@compile_lazily
 def lowest_of(words, found):
     for number in range(len(words)):
         found[number] = lowest_set_bit(words[number])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.columnar.order import among, group, pairs, sort_groups, tied, ties
+from windrow.columnar.order import group_by_id, list_tied_slots, number_ties, pairs, positions_in, sort_groups
 
 FEW = st.lists(st.tuples(st.integers(0, 4), st.integers(-5, 5), st.integers(0, 3)), max_size=120)
 
@@ -35,7 +35,7 @@ def columns(rows: list[tuple[int, int, int]]) -> list[np.ndarray]:
 def test_group_and_sort(rows: list[tuple[int, int, int]]) -> None:
     """Grouped and sorted rows are those of a stable sort by (group, major, minor)."""
     ids, major, minor = columns(rows)
-    order, start = group(ids, 5)
+    order, start = group_by_id(ids, 5)
     sort_groups(order, start, major, minor)
     assert order.tolist() == sorted(range(len(rows)), key=lambda row: (*rows[row], row))
     assert start.tolist() == [sum(row[0] < id_ for row in rows) for id_ in range(6)]
@@ -47,7 +47,7 @@ def test_blocks_are_merged(size: int, disorder: int) -> None:
     """Rows of one group are sorted whether they fill one block or many, and whether the blocks overlap or not."""
     rows = spread(Random(size), size, 1, disorder)
     ids, major, minor = columns(rows)
-    order, start = group(ids, 1)
+    order, start = group_by_id(ids, 1)
     sort_groups(order, start, major, minor)
     assert order.tolist() == sorted(range(size), key=lambda row: (*rows[row], row))
 
@@ -56,10 +56,10 @@ def test_blocks_are_merged(size: int, disorder: int) -> None:
 def test_equal_rows_are_listed(rows: list[tuple[int, int, int]]) -> None:
     """Sorted rows that are equal to a neighbour of their group are listed."""
     ids, major, minor = columns(rows)
-    order, start = group(ids, 5)
+    order, start = group_by_id(ids, 5)
     sort_groups(order, start, major, minor)
     several = [at for at, row in enumerate(order) if rows.count(rows[row]) > 1]
-    assert tied(order, start, major, minor).tolist() == several
+    assert list_tied_slots(order, start, major, minor).tolist() == several
 
 
 RANKS = range(60)
@@ -76,9 +76,9 @@ def test_one_pair_of_equal_rows_is_listed(lying: list[int]) -> None:
     """Two equal rows among many are listed, whatever their places and the order of the rest; otherwise none are."""
     for twin in RANKS:  # is equal to the one before it; the first has none
         major, minor = np.array([divmod(rank - (rank == twin), 5) for rank in lying], np.int64).T.copy()
-        rows, start = group(np.zeros_like(major), 1)
+        rows, start = group_by_id(np.zeros_like(major), 1)
         sort_groups(rows, start, major, minor)
-        slots = tied(rows, start, major, minor)
+        slots = list_tied_slots(rows, start, major, minor)
         assert slots.dtype == np.int32
         assert slots.tolist() == ([twin - 1, twin] if twin > 0 else [])
 
@@ -106,7 +106,7 @@ def test_pairs_in_little_memory() -> None:
 @given(st.lists(st.integers(-9, 9)), st.lists(st.integers(-5, 5) | st.integers(2**62, 2**62 + 9), min_size=1))
 def test_among(values: list[int], some: list[int]) -> None:
     """The positions of the values that are in a set are found, however far apart its numbers are."""
-    found = among(np.array(values, np.int64), np.array(some, np.int64))
+    found = positions_in(np.array(values, np.int64), np.array(some, np.int64))
     assert found.tolist() == [row for row, value in enumerate(values) if value in some]
 
 
@@ -115,7 +115,7 @@ def test_ties(rows: list[tuple[int, int, int]]) -> None:
     """Sorted rows are numbered by runs of equal ones, and the slots of runs of two or more are listed."""
     ids, major, _ = columns(rows)
     ordered = np.lexsort((major, ids))
-    run, slots = ties(ordered, (ids, major))
+    run, slots = number_ties(ordered, (ids, major))
     values = [(ids[row], major[row]) for row in ordered]
     distinct = sorted(set(values))
     assert [distinct[number] for number in run] == values

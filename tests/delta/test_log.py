@@ -10,7 +10,7 @@ from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import log, message, table
 from tests.silence import silence
-from windrow.delta.log import DeltaRsLog, added
+from windrow.delta.log import DeltaRsLog, count_added_rows
 from windrow.engine.spark.log import SparkLog
 from windrow.errors import DepotUnreadableError
 from windrow.model.commits import differs
@@ -46,7 +46,11 @@ class TestAnswers:
         asked = SparkLog(spark, f"delta.`{world.depot}`")
         read = DeltaRsLog(world.depot)
         assert asked.table() == read.table()
-        assert added(asked.commits(0), 0, 4) == added(read.commits(0), 0, 4) == {1: 2, 2: 1, 3: 1, 4: 0}
+        assert (
+            count_added_rows(asked.commits(0), 0, 4)
+            == count_added_rows(read.commits(0), 0, 4)
+            == {1: 2, 2: 1, 3: 1, 4: 0}
+        )
 
     @pytest.mark.ci
     def test_without_metrics(self, world: World, spark: Any) -> None:
@@ -59,10 +63,14 @@ class TestAnswers:
         silence(world.depot, "operationMetrics")
         readers = (DeltaRsLog(world.depot), SparkLog(spark, f"delta.`{world.depot}`"))
         for log_ in readers:
-            assert added(log_.commits(0), 0, 3) == {1: 2, 2: 1, 3: None}
+            assert count_added_rows(log_.commits(0), 0, 3) == {1: 2, 2: 1, 3: None}
         silence(world.depot, "operationMetrics", "stats")
         asked, read = SparkLog(spark, f"delta.`{world.depot}`"), DeltaRsLog(world.depot)
-        assert added(asked.commits(0), 0, 3) == added(read.commits(0), 0, 3) == {1: None, 2: None, 3: None}
+        assert (
+            count_added_rows(asked.commits(0), 0, 3)
+            == count_added_rows(read.commits(0), 0, 3)
+            == {1: None, 2: None, 3: None}
+        )
         assert asked.bytes_added(0, 2) == read.bytes_added(0, 2)
         assert set(read.bytes_added(0, 2)) == {1, 2}
 

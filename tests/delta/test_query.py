@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, TableFeatures, write_deltalake
 
-from windrow.delta.database import within_memory
-from windrow.delta.query import Relation, TableRows, answer
+from windrow.delta.database import memory_limit
+from windrow.delta.query import Relation, TableRows, execute
 from windrow.errors import TableUnreadableError
 
 STATES = ("new", "old")
@@ -34,7 +34,7 @@ def asked(table: DeltaTable, statement: str, where: str = "true", states: tuple[
     """Return the answer to a statement over the rows of some states."""
     named = Relation(states, [field.name for field in table.schema().fields], where)
     with TableRows(table, table.table_uri, "ledger").opened({"rows": named}, {}) as connection:
-        return answer(connection, statement).read_all().to_pylist()
+        return execute(connection, statement).read_all().to_pylist()
 
 
 class TestFiles:
@@ -87,6 +87,6 @@ class TestMemory:
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
         table = written(tmp_path / "table", numbers("new", 0, 100))
         many = "SELECT count(DISTINCT number || repeat('x', 200) || range) AS rows FROM rows, range(20_000)"
-        with within_memory(1):
+        with memory_limit(1):
             assert asked(table, many) == [{"rows": 2_000_000}]
         assert [path.name for path in tmp_path.iterdir()] == ["table"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windrow.delta.store_errors import cause_of
+from windrow.delta.store_errors import explain_store_error
 
 SLOW = "Generic S3 error: Server returned non-2xx status code: 503 Service Unavailable: <Code>SlowDown</Code>"
 FAILED = "Error performing PUT in 1s: Server returned non-2xx status code: 500 Internal Server Error"
@@ -16,7 +16,7 @@ BROKEN = "Error getting list response body: error reading a body from connection
 )
 def test_busy(error: str, words: str | None) -> None:
     """A store that is busy or breaks off is told apart from others, and never said to have written nothing."""
-    cause = cause_of(OSError(error), "s3://bucket/ledger")
+    cause = explain_store_error(OSError(error), "s3://bucket/ledger")
     assert (cause is None) == (words is None)
     if cause is not None:
         assert words is not None
@@ -26,4 +26,4 @@ def test_busy(error: str, words: str | None) -> None:
 
 def test_local() -> None:
     """A local table has no store."""
-    assert cause_of(OSError(SLOW), "/ledger") is None
+    assert explain_store_error(OSError(SLOW), "/ledger") is None

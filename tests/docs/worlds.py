@@ -37,7 +37,7 @@ from windrow.model.timestamps import microseconds
 from windrow.runtime.driver import RunSummary
 from windrow.runtime.loop import Runner
 from windrow.runtime.opening import tables_of
-from windrow.runtime.run import opened
+from windrow.runtime.run import open_runner
 from windrow.settings.settings import Settings
 from windrow.settings.template import settings_file
 
@@ -186,5 +186,5 @@ def _ingest(settings: Settings, file: Path) -> None:
 
 
 def _run(settings: Settings, clock: ManualClock, work: Callable[[Runner], RunSummary]) -> None:
-    with opened(*tables_of(settings), clock) as runner:
+    with open_runner(*tables_of(settings), clock) as runner:
         work(runner)

@@ -21,7 +21,7 @@ from windrow.delta import creation
 from windrow.engine import embedded
 from windrow.engine.spark import engine as spark_engine
 from windrow.model import tables
-from windrow.runtime.ledger_state import Reached, first_rows
+from windrow.runtime.ledger_state import DepotPosition, first_rows
 
 AT_ONCE, TRIES = 3, 5
 
@@ -42,7 +42,7 @@ def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
 def first() -> pa.Table:
     """Return the first rows of a ledger."""
     schema = tables.ledger_schema(pa.string())
-    return first_rows(schema, {None: Reached("depot", "beginning")}, "{}").combine_chunks()
+    return first_rows(schema, {None: DepotPosition("depot", "beginning")}, "{}").combine_chunks()
 
 
 def after(made: Thread, rows: pa.Table) -> Iterator[pa.RecordBatch]:

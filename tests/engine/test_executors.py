@@ -14,7 +14,7 @@ from tests.engine.forms import FORMS, have_spark
 from tests.engine.world import World
 from tests.faults.mishaps import forget_tables
 from tests.messages import HOUR, SECOND, log, message, table
-from windrow.engine.spark.errors import translated
+from windrow.engine.spark.errors import translate_error
 from windrow.errors import DepotChangedError, EngineUnavailableError, FormatPluginError, RetriesExhaustedError
 from windrow.ledger import strategy
 from windrow.ledger.open_batches import SparkOpen
@@ -100,7 +100,7 @@ class TestExecutors:
 
         with pytest.raises(PythonException) as raised:
             spark.range(1).mapInArrow(without, "id long").collect()
-        error = translated(raised.value)
+        error = translate_error(raised.value)
         assert isinstance(error, EngineUnavailableError)
         assert "'nowhere_installed'" in error.message
         assert not error.retryable
@@ -113,7 +113,7 @@ class TestExecutors:
 
         with pytest.raises(PythonException) as raised:
             spark.range(1).mapInArrow(failing, "id long").collect()
-        error = translated(raised.value)
+        error = translate_error(raised.value)
         assert isinstance(error, FormatPluginError)
         assert error.message == "the format 'logfmt' cannot parse records"
 

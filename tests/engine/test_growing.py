@@ -26,14 +26,14 @@ from windrow.errors import ConcurrentCommitError, IncompatibleTableError
 from windrow.ledger import file_writer, files
 from windrow.ledger.files import File, LedgerFiles
 from windrow.ledger.merge import _folded
-from windrow.ledger.open_batches import brought
+from windrow.ledger.open_batches import collect_rows
 from windrow.ledger.pruning import Extent
 from windrow.ledger.versions import RECORDED, Fold
 from windrow.model import tables
 from windrow.model.commits import note_of
 from windrow.reading.batcher_status import status
 from windrow.reading.closed import read_closed
-from windrow.rows.session_settings import configured
+from windrow.rows.session_settings import session_with
 from windrow.runtime.microbatch import MicrobatchAttempt
 from windrow.verify import verify
 
@@ -307,7 +307,7 @@ class TestReaders:
     @pytest.mark.parametrize(("columns", "reads"), [("id, message_count", False), ("size(messages)", True)])
     def test_messages_are_not_read(self, started: World, spark: Any, columns: str, reads: bool) -> None:
         """A query over the view of open batches opens their messages only if it names them."""
-        with configured(spark, {"spark.sql.maxMetadataStringLength": "100000"}):  # the plan names all columns
+        with session_with(spark, {"spark.sql.maxMetadataStringLength": "100000"}):  # the plan names all columns
             view = spark.sql(f"SELECT {columns} FROM ({tables.open_batches(f'delta.`{started.ledger}`')})")
             plan = view._jdf.queryExecution().executedPlan().toString()
         assert "message_count" in plan.split("ReadSchema")[-1]
@@ -412,9 +412,9 @@ def test_opened_beside_a_clean_up_on_spark(started: World, spark: Any, monkeypat
 
     def read(frame: Any, ledger: str) -> Any:
         clean_up()
-        return brought(frame, ledger)
+        return collect_rows(frame, ledger)
 
-    monkeypatch.setattr("windrow.ledger.spark.brought", read)
+    monkeypatch.setattr("windrow.ledger.spark.collect_rows", read)
     run_to_the_end(started, EngineFactory("spark", spark))
 
 

@@ -4,7 +4,7 @@ import pyarrow.compute as pc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.columnar.arrow import counted
+from windrow.columnar.arrow import times_to_numbers
 from windrow.ledger.pruning import Extent, FilePruner
 from windrow.model import tables
 from windrow.model.floors import Floors
@@ -30,7 +30,7 @@ def extent(part: pa.Table) -> Extent:
     """Return what the log says of a file with these rows."""
     said = {}
     for name in ("id", "source", "window_end"):
-        bounds = pc.min_max(counted(part)[name])
+        bounds = pc.min_max(times_to_numbers(part)[name])
         said |= {f"min.{name}": bounds["min"].as_py(), f"max.{name}": bounds["max"].as_py()}
         said[f"null_count.{name}"] = part[name].null_count
     return Extent.of(said)

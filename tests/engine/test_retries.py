@@ -15,7 +15,7 @@ from tests.messages import log
 from tests.probes import Tables, fail_times, no_op, with_probe
 from windrow.batching.rules import Rules
 from windrow.batching.step import Step
-from windrow.cli.running import sentence
+from windrow.cli.running import describe_run
 from windrow.errors import InternalError, RetriesExhaustedError, RowCountMismatchError, SettingsError
 from windrow.ledger.result import MicrobatchCounts
 from windrow.model import tables
@@ -159,7 +159,7 @@ class TestLostReply:
         """
         summary = full.probed(engine, fail_times(Point.AFTER_COMMIT, times=1)).once()
         assert [row["microbatch"] for row in full.history()] == [1]
-        assert sentence(summary).startswith("1 microbatch committed meanwhile")
+        assert describe_run(summary).startswith("1 microbatch committed meanwhile")
         assert full.canonical() == full.expected()
         full.assert_balanced()
 

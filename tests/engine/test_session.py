@@ -15,7 +15,7 @@ from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import log
 from windrow.engine import choose, require_spark
-from windrow.rows.session_settings import configured
+from windrow.rows.session_settings import session_with
 from windrow.settings.settings import Settings
 from windrow.topology import Topology
 from windrow.topology.running import tables_of
@@ -28,7 +28,7 @@ def test_settings_for_one_statement(spark: Any) -> None:
     What is set for a statement is gone after it: a setting that was there comes back, another one is unset.
     """
     before = spark.conf.get(PARTITIONS)
-    with configured(spark, {PARTITIONS: "7", "spark.windrow.test": "x"}):
+    with session_with(spark, {PARTITIONS: "7", "spark.windrow.test": "x"}):
         assert (spark.conf.get(PARTITIONS), spark.conf.get("spark.windrow.test")) == ("7", "x")
     assert spark.conf.get(PARTITIONS) == before
     assert spark.conf.get("spark.windrow.test", None) is None
@@ -39,7 +39,7 @@ def test_refused_setting(spark: Any) -> None:
     A setting that the session refuses, as serverless refuses most, does not drop the others, whatever their order.
     """
     before, static = spark.conf.get(PARTITIONS), spark.conf.get(STATIC)
-    with configured(spark, {"spark.windrow.test": "x", STATIC: "/elsewhere", PARTITIONS: "7"}):
+    with session_with(spark, {"spark.windrow.test": "x", STATIC: "/elsewhere", PARTITIONS: "7"}):
         assert (spark.conf.get("spark.windrow.test"), spark.conf.get(PARTITIONS)) == ("x", "7")
         assert spark.conf.get(STATIC) == static
     assert spark.conf.get(PARTITIONS) == before

@@ -23,7 +23,7 @@ from windrow.ledger.file_writer import FileWriter, store_options
 from windrow.ledger.files_ledger import FilesLedger
 from windrow.ledger.live import Live
 from windrow.ledger.row_writer import RowWriter, WrittenRows
-from windrow.ledger.task_files import written_by_tasks
+from windrow.ledger.task_files import write_in_tasks
 from windrow.runtime import executors
 from windrow.testing.points import Point
 
@@ -73,10 +73,10 @@ def test_a_task_that_runs_twice(world: World, files: EngineFactory, monkeypatch:
     """
 
     def twice(*given: Any) -> WrittenRows:
-        written_by_tasks(*given)
-        return written_by_tasks(*given)
+        write_in_tasks(*given)
+        return write_in_tasks(*given)
 
-    monkeypatch.setattr(executors, "written_by_tasks", twice)
+    monkeypatch.setattr(executors, "write_in_tasks", twice)
     world.publish(*log(versions=2))
     world.runner(files).once()
     table = DeltaTable(world.ledger)

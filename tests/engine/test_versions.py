@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.columnar.arrow import places
+from windrow.columnar.arrow import index_in
 from windrow.errors import IncompatibleTableError
-from windrow.ledger.versions import Growth, followed, latest
+from windrow.ledger.versions import Growth, apply_versions, latest
 
 SCHEMA = pa.schema([("id", pa.string()), ("revision", pa.int64()), ("deleted", pa.bool_()), ("value", pa.int64())])
 COMMITS = st.lists(st.dictionaries(st.sampled_from("abcdef"), st.booleans(), max_size=4), max_size=6)
@@ -35,7 +35,7 @@ def test_followed(before: list[dict[str, bool]], after: list[dict[str, bool]]) -
     """Known rows, followed by later versions, are the latest of all versions."""
     earlier, later = versions(before, 1), versions(after, 1 + len(before))
     whole = latest(pa.concat_tables([earlier, later]))
-    assert followed(latest(earlier), later).sort_by("id") == whole.sort_by("id")
+    assert apply_versions(latest(earlier), later).sort_by("id") == whole.sort_by("id")
 
 
 MESSAGE = pa.struct([("type", pa.string()), ("event_time", pa.int64())])
@@ -83,7 +83,7 @@ def test_grown(commits: list[dict[str, str]], cut: int, order: Random) -> None:
     both = latest(pa.concat_tables([table.filter(pc.invert(late)), joined]))
     assert both.sort_by("id") == found.sort_by("id")
     before = latest(table.filter(pc.invert(late)), keep_tombstones=True)
-    known = followed(before, table.filter(late), keep_tombstones=True)
+    known = apply_versions(before, table.filter(late), keep_tombstones=True)
     assert latest(known).sort_by("id") == found.sort_by("id")
 
 
@@ -131,5 +131,5 @@ def test_twice() -> None:
 def test_places(values: list[str | None], among: list[str], size: int) -> None:
     """Each value has its place, however many there are on either side; one that is absent, and NULL, have -1."""
     known = among[:size]
-    found = places(pa.array(values, pa.string()), pa.array(known, pa.string())).tolist()
+    found = index_in(pa.array(values, pa.string()), pa.array(known, pa.string())).tolist()
     assert found == [known.index(value) if value in known else -1 for value in values]

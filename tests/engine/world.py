@@ -27,7 +27,7 @@ from windrow.delta.table import beyond_files
 from windrow.model import tables
 from windrow.model.admission import REFUSED
 from windrow.model.messages import times
-from windrow.model.rejected_rows import rejected
+from windrow.model.rejected_rows import rejection_rows
 from windrow.replaying import Replay, replay
 from windrow.runtime.batcher import Batcher
 from windrow.runtime.driver import RunSummary
@@ -324,7 +324,7 @@ def clock_ahead(messages: pa.Table) -> list[Row]:
     row = np.arange(messages.num_rows)
     refusals = tables.rows(REFUSED, {"row": row, "reason": "clock_ahead"}, row.size)
     given = messages.select(SCHEMA.names).combine_chunks()
-    return rejected(given, messages["version"].to_numpy(), [refusals], None).to_pylist()
+    return rejection_rows(given, messages["version"].to_numpy(), [refusals], None).to_pylist()
 
 
 def picked(row: Row, names: Iterable[str]) -> Row:

@@ -22,7 +22,7 @@ from windrow.errors import ConcurrentCommitError, TableUnwritableError
 from windrow.ledger import Ledger
 from windrow.ledger.live import Live
 from windrow.ledger.result import MicrobatchResult
-from windrow.ledger.versions import Fold, Growth, latest, recorded, written
+from windrow.ledger.versions import Fold, Growth, latest, record_growth, rows_to_write
 from windrow.model import tables
 from windrow.model.commits import CHANGE, VERSION, Commit, ListedVersions
 from windrow.settings.settings import Settings
@@ -285,7 +285,7 @@ class MemoryLedger(Ledger):
     def commit(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> int:
         """Add rows, by adding files or by a MERGE. Raises ConcurrentCommitError."""
         new = (cast("pa.Table", processed.rows), control, *processed.states.values())
-        parts = [written(one, live.revision + 1) for one in new]
+        parts = [rows_to_write(one, live.revision + 1) for one in new]
         rows = pa.concat_tables([conform(part, live.schema) for part in parts])
         if self.commit_mode == "files":
             self._shared.write("commit", lambda now: put(now, live.table_version, "commit", added=rows))
@@ -317,7 +317,7 @@ def folded_rows(live: pa.Table, growth: Growth) -> pa.Table:
     """Return what counts among live rows, as a large fold writes it."""
     kept = latest(live)
     at = kept.schema.get_field_index("folded")
-    return recorded(kept.set_column(at, kept.schema.field(at), pa.array([True] * kept.num_rows)), growth)
+    return record_growth(kept.set_column(at, kept.schema.field(at), pa.array([True] * kept.num_rows)), growth)
 
 
 def merging(now: Tables, token: str) -> int:

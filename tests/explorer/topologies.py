@@ -16,7 +16,7 @@ from tests.explorer.invariants import WHILE_PAUSED, Broken
 from tests.explorer.scenarios import FOLDS, LOG, MERGE, USUAL, Scenario, StandingClock, Work, publish, restore
 from tests.explorer.tables import MemoryLedger, MemorySource, MemoryTable, Shared, Tables
 from windrow.delta.log import TableInfo
-from windrow.delta.table import overtaken
+from windrow.delta.table import overtaken_error
 from windrow.errors import NotFoundError
 from windrow.ledger.versions import latest
 from windrow.model import tables
@@ -75,7 +75,7 @@ class MemoryEngine:
 
         def appended(now: Tables) -> Tables | None:
             if _number(now.output) > number:
-                raise overtaken(place)
+                raise overtaken_error(place)
             if _number(now.output) == number:
                 return None
             before = now.output.versions[-1].rows if now.output.versions else added.slice(0, 0)

@@ -11,7 +11,7 @@ from windrow.columnar.arrow import TIME
 from windrow.errors import ExpressionError
 from windrow.expressions import ColumnMapping
 from windrow.expressions.casts import FORMS, UNSURE
-from windrow.expressions.translation import STRANGE_LETTER, counted
+from windrow.expressions.translation import STRANGE_LETTER, duckdb_field
 from windrow.model.messages import INVALID_VALUE, schema
 from windrow.model.payload import parse
 
@@ -823,7 +823,7 @@ class TestInvalidValues:
         """Where every value is valid, the attempt to cast gives what the cast gives, and says nothing."""
         import duckdb
 
-        given = pa.schema([counted(field) for field in ODD.schema])
+        given = pa.schema([duckdb_field(field) for field in ODD.schema])
         rows = duckdb.connect(config={}).from_arrow(ODD.cast(given))
         for column, texts in ALIKE.items():
             types = schema(payload_type(column)).append(pa.field(INVALID_VALUE, pa.string()))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.formats import times
-from windrow.formats.conversion import convert, details, quoted
+from windrow.formats.conversion import convert, details, quote_bytes
 from windrow.formats.fields import parse
 from windrow.formats.texts import Texts
 
@@ -214,7 +214,7 @@ def test_details():
 def test_what_is_said(texts):
     """Many texts are shown as each is by itself: whole letters, at most forty, and bytes that are none as escapes."""
     shown = details(Texts.of(pa.array(texts, pa.binary())), "is none").to_pylist()
-    assert shown == [f"{quoted(text)} is none" for text in texts]
+    assert shown == [f"{quote_bytes(text)} is none" for text in texts]
 
 
 def test_halves_of_a_letter():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.formats.naive import NaiveCsv
 from windrow.errors import SettingsError
 from windrow.formats.automaton import Automaton
-from windrow.formats.csv import CsvParser, HeaderRefused
+from windrow.formats.csv import CsvParser, InvalidHeader
 from windrow.formats.fields import parse
 from windrow.formats.format import format_of
 from windrow.formats.framing import DelimitedFraming
@@ -244,7 +244,7 @@ class TestHeader:
     )
     def test_refused(self, record, reason, detail):
         """A header without a field, or with one twice, is refused with the reason of its reject."""
-        with pytest.raises(HeaderRefused) as refused:
+        with pytest.raises(InvalidHeader) as refused:
             TYPED.header(record)
         assert (refused.value.reason, refused.value.detail) == (reason, detail)
 
@@ -351,5 +351,5 @@ def test_case_of_a_header(names, order):
 
 def test_a_field_in_two_cases_is_refused():
     """Two columns that differ from a field only in case are not chosen between."""
-    with pytest.raises(HeaderRefused, match="repeats the field 'a'"):
+    with pytest.raises(InvalidHeader, match="repeats the field 'a'"):
         TEXTS.header(b"A,b,\xc3\xa4,A")

@@ -11,7 +11,7 @@ import pytest
 
 from windrow.formats import Field, Format, FormatPart, per_record
 from windrow.formats.format import format_of
-from windrow.formats.raw.spans import used_by
+from windrow.formats.raw.spans import narrow_format
 from windrow.source.conversion import mapping_of
 from windrow.testing.formats import RawLedger
 
@@ -73,10 +73,10 @@ def test_by_mapping() -> None:
     columns = {"key": "C", "type": "'t'", "event_time": "coalesce(ts, received_at)", "received_at": "received_at"}
     names = [*format_.parser.schema.names, "raw_source", "received_at"]
     schema = pa.schema([(name, pa.string()) for name in names])
-    used, _ = used_by(mapping_of(columns, schema, rejects=True), format_)
+    used, _ = narrow_format(mapping_of(columns, schema, rejects=True), format_)
     assert used.parser.schema.names == ["c", "ts"]
     plain = {"key": "string", "type": "string", "event_time": "timestamp[us]", "note": "int8"}
-    used, _ = used_by(None, format_of(FormatPart(type="csv", has_header=False, fields=plain)))
+    used, _ = narrow_format(None, format_of(FormatPart(type="csv", has_header=False, fields=plain)))
     assert used.parser.schema.names == ["key", "type", "event_time"]
 
 

@@ -18,9 +18,9 @@ from tests.messages import message, table
 from windrow.columnar.arrow import to_plain_types
 from windrow.errors import ExpressionError, InputFileError
 from windrow.ingest import sample
-from windrow.ingest.ingest import Ingested, ingest
+from windrow.ingest.ingest import IngestResult, ingest
 
-Ingest = Callable[..., list[Ingested]]
+Ingest = Callable[..., list[IngestResult]]
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def depot(tmp_path: Path) -> str:
 def into(engine: EngineFactory, depot: str, tmp_path: Path) -> Ingest:
     """Ingest files into the depot."""
 
-    def run(*files: Path, columns: dict[str, str] | None = None, **options: Any) -> list[Ingested]:
+    def run(*files: Path, columns: dict[str, str] | None = None, **options: Any) -> list[IngestResult]:
         opened = engine.open(depot, str(tmp_path / "ledger")).writer
         return list(ingest(opened, [str(file) for file in files], columns or {}, **options))
 

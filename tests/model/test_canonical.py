@@ -29,4 +29,4 @@ from windrow.model import canonical
 )
 def test_values(type_: pa.DataType, value: Any, encoded: bytes) -> None:
     """A list is its elements and a map its entries, each a netstring; decimals and dates are text. NULL stays NULL."""
-    assert canonical.encoded(pa.array([value, None, value], type_)).to_pylist() == [encoded, None, encoded]
+    assert canonical.encode_values(pa.array([value, None, value], type_)).to_pylist() == [encoded, None, encoded]

@@ -8,7 +8,7 @@ from windrow.errors import InternalError
 from windrow.model.clock import UNKNOWN
 from windrow.model.floors import Floors, FloorsByVersion
 from windrow.model.messages import times, with_dictionaries
-from windrow.model.summary import summarise
+from windrow.model.summary import summarise_messages
 
 LATE = 2**60 + 1  # a float does not hold it
 
@@ -64,7 +64,7 @@ def test_processing_times(spread: int) -> None:
     rows = [(version * spread, f"s{version % count}", 10 * version) for version in range(count)]
     rows += [((count + version) * spread, f"s{version % count}", 5) for version in range(count)]
     messages = stamped(*rows)
-    by_version = FloorsByVersion.plan(summarise(messages, LATE), Floors.empty())
+    by_version = FloorsByVersion.plan(summarise_messages(messages, LATE), Floors.empty())
     expected = [max(5 if at >= count else 0, 10 * (at % count)) for at in range(2 * count)]
     assert by_version.processing_times(with_dictionaries(messages)).tolist() == expected
     assert by_version.processing_times(messages.take(pa.array([count + 1, 0]))).tolist() == [10, 0]
@@ -76,7 +76,7 @@ def test_sources_that_no_message_has() -> None:
     """
     plain = stamped((1, "a", 3), (1, "b", 4))
     messages = with_dictionaries(plain)
-    by_version = FloorsByVersion.plan(summarise(plain.slice(0, 1), LATE), Floors.empty())
+    by_version = FloorsByVersion.plan(summarise_messages(plain.slice(0, 1), LATE), Floors.empty())
     assert by_version.processing_times(messages.slice(0, 1)).tolist() == [3]
     with pytest.raises(InternalError, match="was summarised"):
         by_version.processing_times(messages)

@@ -16,7 +16,7 @@ from windrow.errors import InternalError
 from windrow.model.clock import UNKNOWN
 from windrow.model.floors import Floors
 from windrow.model.messages import times
-from windrow.model.open_batches import SCHEMA, OpenBatchTotals, summarise
+from windrow.model.open_batches import SCHEMA, OpenBatchTotals, total_batches
 
 SOURCES = ("", "a", "b/c")
 BASE = 1_790_000_000_000_000  # too many microseconds for a float
@@ -64,7 +64,7 @@ def totals(batches: Iterable[Batch]) -> OpenBatchTotals:
         "bytes": pa.array([one.bytes for one in rows], pa.int64()),
         "window_end": times(np.array([one.end for one in rows], np.int64)),
     }
-    return OpenBatchTotals.of(summarise(pa.table(columns)))
+    return OpenBatchTotals.of(total_batches(pa.table(columns)))
 
 
 def floors(passed: dict[str, int]) -> Floors:

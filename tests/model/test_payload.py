@@ -83,7 +83,7 @@ class TestComparable:
     def test_text_and_bytes(self, values: pa.Array) -> None:
         """Text and bytes are compared as they are, and their canonical form is their bytes."""
         assert payload.comparable(values) is values
-        assert canonical.encoded(values).to_pylist() == values.cast(pa.binary()).to_pylist()
+        assert canonical.encode_values(values).to_pylist() == values.cast(pa.binary()).to_pylist()
 
     @pytest.mark.parametrize("values", [pa.array([1, None, -(2**63)]), pa.array([True, None, False])])
     def test_sorted(self, values: pa.Array) -> None:

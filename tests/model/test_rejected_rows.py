@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from tests.messages import Row, message, table
 from windrow.model import tables
 from windrow.model.admission import REFUSED
-from windrow.model.rejected_rows import rejected
+from windrow.model.rejected_rows import rejection_rows
 
 
 def ids(rows: list[Row], versions: list[int], refused: list[int] | None = None) -> list[str]:
     """Return the ids of refused messages: of all, or of those that stand where `refused` says."""
     row = np.array(range(len(rows)) if refused is None else refused, np.int64)
     part = tables.rows(REFUSED, {"row": row, "reason": "invalid"}, row.size)
-    return rejected(table(rows), np.array(versions, np.int64), [part], 1)["id"].to_pylist()
+    return rejection_rows(table(rows), np.array(versions, np.int64), [part], 1)["id"].to_pylist()
 
 
 TIMES = st.none() | st.integers(-1, 2)
@@ -103,5 +103,5 @@ class TestId:
 def test_none() -> None:
     """Nothing refused is a table without rows, with the columns of a rejection."""
     none = REFUSED.empty_table()
-    found = rejected(table([message()]), np.array([1]), [none], 1)
+    found = rejection_rows(table([message()]), np.array([1]), [none], 1)
     assert (found.num_rows, found.schema.field("reason").type) == (0, pa.string())

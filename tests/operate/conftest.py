@@ -8,7 +8,7 @@ from tests.clocks import ManualClock
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.probes import no_op, open_tables, runner_on, with_probe
-from windrow.operate import Observer, RunInfo, observed
+from windrow.operate import Observer, RunInfo, notify_observers
 from windrow.testing.points import Probe
 
 
@@ -32,6 +32,6 @@ def watch(
 ) -> None:
     """Run what is new with observers, on an engine with a probe."""
     chosen = world.settings(factory, **({"idle_timeout": "never"} | settings))
-    with observed(RunInfo(factory.name, chosen, world.clock), observers) as told:
+    with notify_observers(RunInfo(factory.name, chosen, world.clock), observers) as told:
         tables = with_probe(at)(open_tables(chosen, factory.session))
         runner_on(tables, world.clock, report=told.committed, retrying=told.retrying).once()

@@ -7,7 +7,7 @@ from tests.operate.conftest import watch
 from tests.probes import fail_times
 from windrow.errors import RetriesExhaustedError, TableUnwritableError
 from windrow.model.results import MaintenanceResult
-from windrow.operate import LogObserver, RunInfo, observed
+from windrow.operate import LogObserver, RunInfo, notify_observers
 from windrow.testing.points import Point
 
 
@@ -92,7 +92,7 @@ class TestLines:
 
     def test_maintenance(self, world, embedded, said):
         """Maintenance of a table is one line with results and duration; a failure is a warning with its code."""
-        with observed(RunInfo("embedded", world.settings(embedded), world.clock), [LogObserver()]) as told:
+        with notify_observers(RunInfo("embedded", world.settings(embedded), world.clock), [LogObserver()]) as told:
             told.maintained(MaintenanceResult("ledger", world.ledger, files_removed=9, files_added=3), 12.5)
             told.maintenance_failed("depot", TableUnwritableError("the disk is full\nso it is", "Make room."))
         [line] = said("maintenance")

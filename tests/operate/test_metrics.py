@@ -10,7 +10,7 @@ from tests.messages import log
 from tests.operate.conftest import watch
 from tests.probes import fail_times
 from windrow.errors import MissingExtraError, RetriesExhaustedError, SettingsError
-from windrow.operate import Observer, RunInfo, configured_observers, observed
+from windrow.operate import Observer, RunInfo, configured_observers, notify_observers
 from windrow.operate.metrics import MetricsServer, PrometheusMetrics, Textfile
 from windrow.settings.settings import MetricsPart, Settings
 from windrow.testing.points import Point
@@ -62,7 +62,7 @@ class TestMetrics:
     def test_maintenance_that_fails(self, world, embedded):
         """A maintenance that failed is counted by its table."""
         metrics = PrometheusMetrics()
-        with observed(RunInfo("embedded", world.settings(embedded), world.clock), [metrics]) as told:
+        with notify_observers(RunInfo("embedded", world.settings(embedded), world.clock), [metrics]) as told:
             told.maintenance_failed("depot", OSError("no space left"))
         counted = {
             table: metrics.registry.get_sample_value(

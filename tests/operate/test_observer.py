@@ -13,7 +13,7 @@ from windrow.columnar.arrow import to_plain_types
 from windrow.errors import TableMissingError
 from windrow.model import tables
 from windrow.model.results import read_committed
-from windrow.operate import LogObserver, Observer, RunInfo, observed
+from windrow.operate import LogObserver, Observer, RunInfo, notify_observers
 from windrow.operate.metrics import PrometheusMetrics
 from windrow.operate.spans import TraceSpans
 from windrow.testing.points import Point
@@ -95,7 +95,7 @@ class TestElsewhere:
         exporter, provider, metrics = InMemorySpanExporter(), TracerProvider(), PrometheusMetrics()
         provider.add_span_processor(SimpleSpanProcessor(exporter))
         run = RunInfo("spark", world.settings(embedded), world.clock)
-        with observed(run, [LogObserver(), metrics, TraceSpans(provider)]) as told:
+        with notify_observers(run, [LogObserver(), metrics, TraceSpans(provider)]) as told:
             told.committed(committed)
         assert [record.msg for record in caplog.records] == ["run started", "microbatch", "run ended"]
         assert caplog.records[1].rejected == len(world.rows("rejected"))

@@ -17,7 +17,7 @@ import windrow
 from tests.clocks import NOW
 from tests.producer.conftest import Faults, Gate, empty, messages
 from windrow import Producer, RawProducer, Settings
-from windrow.delta.log import DeltaRsLog, added
+from windrow.delta.log import DeltaRsLog, count_added_rows
 from windrow.errors import (
     DeliveryTimeoutError,
     IncompatibleTableError,
@@ -66,7 +66,7 @@ class TestSend:
             assert sent[19].result(60).version == 2
         assert [one.result(0).version for one in sent] == [1] * 10 + [2] * 10 + [3] * 5
         assert DeltaRsLog(depot).bytes_added(0, 3) == {1: 55, 2: 155, 3: 115}
-        assert added(DeltaRsLog(depot).commits(), 0, 3) == {1: 10, 2: 10, 3: 5}
+        assert count_added_rows(DeltaRsLog(depot).commits(), 0, 3) == {1: 10, 2: 10, 3: 5}
 
     def test_async(self, depot: str) -> None:
         """In an event loop many wait for their acknowledgements at the same time."""

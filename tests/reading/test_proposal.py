@@ -11,7 +11,7 @@ import pytest
 from tests.clocks import NOW
 from windrow.batching.rules import Rules
 from windrow.errors import MessagesError, NotFoundError
-from windrow.reading.proposal import Proposal, plain_name, propose, quoted
+from windrow.reading.proposal import Proposal, plain_name, propose, quote_column
 
 SECOND = 1_000_000
 STAMP = pa.timestamp("us", "UTC")
@@ -142,7 +142,7 @@ class TestColumns:
         """
         Names that are no words are quoted as in Spark SQL.
         """
-        assert [quoted(name) for name in ("a_1", "a b", "a`b", "1a")] == ["a_1", "`a b`", "`a``b`", "`1a`"]
+        assert [quote_column(name) for name in ("a_1", "a b", "a`b", "1a")] == ["a_1", "`a b`", "`a``b`", "`1a`"]
 
 
 class TestRules:

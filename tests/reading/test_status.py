@@ -29,7 +29,17 @@ from windrow.errors import (
     TableMissingError,
 )
 from windrow.model import tables
-from windrow.reading import BatcherStatus, batch, batches, history, rejection, rejections, status, time_range, waiting
+from windrow.reading import (
+    BatcherStatus,
+    batch,
+    batches,
+    count_waiting,
+    history,
+    rejection,
+    rejections,
+    status,
+    time_range,
+)
 from windrow.reading.closed import read_closed
 from windrow.reading.digests import digests
 from windrow.reading.export import export
@@ -77,7 +87,7 @@ class TestWaiting:
         assert found.depots[0].oldest_waiting_version == 1
         assert (found.open.batches, found.open.oldest, found.closed.batches, found.clocks) == (0, None, 0, ())
         assert (found.rejected, found.microbatches, found.totals.messages) == ((), (), 0)
-        assert waiting(world.depot, world.ledger) == 60
+        assert count_waiting(world.depot, world.ledger) == 60
 
     def test_lag(self, world, embedded):
         """Lag is what waits, and the time since the oldest of it was committed; nothing when nothing waits."""
@@ -141,14 +151,14 @@ class TestWaiting:
             None,
             None,
         )
-        assert waiting(world.depot, world.ledger) is None
+        assert count_waiting(world.depot, world.ledger) is None
 
     def test_without_tables(self, world, tmp_path):
         """Before there is a ledger everything waits; without a depot, or with one that is not local, nobody can say."""
         world.publish(*log(versions=1))
-        assert waiting(world.depot, world.ledger) == 30
-        assert waiting(str(tmp_path / "nowhere"), world.ledger) is None
-        assert waiting("s3://bucket/depot", world.ledger) is None
+        assert count_waiting(world.depot, world.ledger) == 30
+        assert count_waiting(str(tmp_path / "nowhere"), world.ledger) is None
+        assert count_waiting("s3://bucket/depot", world.ledger) is None
 
 
 class TestStatus:

@@ -18,7 +18,7 @@ from tests.messages import HOUR, MILLISECOND, SECOND, Row, log, message, table
 from windrow.batching.rules import Rules, ShortWindowWarning
 from windrow.errors import NotFoundError, RulesError, SettingsError
 from windrow.model.durations import MAX_DURATION
-from windrow.reading.tuning import Trial, advise, advise_repeats, advise_window, suggested, sweep, tune
+from windrow.reading.tuning import Trial, advise, advise_repeats, advise_window, suggest_grid, sweep, tune
 from windrow.reading.tuning.advice import NEARLY_ALL, too_old_by_others
 from windrow.reading.warnings import OLDEST
 
@@ -231,7 +231,7 @@ class TestWrongClocks:
         trial, right = Trial.of(fleet(CLOCKS)), Trial.of(fleet({"right": 0, "also right": 0}))
         assert trial.left_out == {"behind": 120, "ahead": 120}
         assert trial.messages == right.messages == 240
-        assert suggested(trial, Rules()) == suggested(right, Rules())
+        assert suggest_grid(trial, Rules()) == suggest_grid(right, Rules())
         assert sweep(trial, ["10s"], ["5s"]) == sweep(right, ["10s"], ["5s"])
         assert advise(trial).why == (
             f"240 messages {NEARLY_ALL} are left out, from 'behind' (120), 'ahead' (120): check the clocks there",
@@ -324,24 +324,24 @@ class TestSuggested:
         """A straggler of a day proposes no delay, and no pair that was not asked for has a window that is too short."""
         ages = [number % 7 * SECOND for number in range(2000)]
         trial = Trial.of(late(*ages, DAY))
-        assert max(suggested(trial, Rules())[1]) <= 10 * SECOND
+        assert max(suggest_grid(trial, Rules())[1]) <= 10 * SECOND
         tuned = sweep(trial)
         assert set(tuned["warning"].to_pylist()) == {None}
-        assert set(tuned["max_delay_us"].to_pylist()) == set(suggested(trial, Rules())[1])
+        assert set(tuned["max_delay_us"].to_pylist()) == set(suggest_grid(trial, Rules())[1])
         assert [row["max_delay"] for row in tune(late(0), ["1h"], ["150s"]).to_pylist()] == ["2 min 30 s"]
 
     def test_suits_the_messages(self) -> None:
         """The windows lie around the time between two messages of a type, the longest delay keeps every message."""
         rows = [message("a", NOW + n * 2 * SECOND, NOW + n * 2 * SECOND + 300 * MILLISECOND) for n in range(50)]
         rows.insert(1, message("b", NOW - 7 * SECOND, NOW + 300 * MILLISECOND))
-        windows, delays = suggested(Trial.of(table(rows)), Rules())
+        windows, delays = suggest_grid(Trial.of(table(rows)), Rules())
         assert [window / SECOND for window in windows] == [1, 2, 5, 10]
         assert [delay / SECOND for delay in delays] == [0.5, 5, 8]
         assert tune(table(rows), windows, delays)["too_old"].to_pylist()[-1] == 0
 
     def test_one_message(self) -> None:
         """Of a single message nothing follows but the rules as they are."""
-        windows, delays = suggested(Trial.of(late(0)), Rules())
+        windows, delays = suggest_grid(Trial.of(late(0)), Rules())
         assert 10 * SECOND in windows
         assert 5 * SECOND in delays
 
@@ -349,19 +349,19 @@ class TestSuggested:
     def test_wrong_clock(self, age: int) -> None:
         """A message older than 30 days proposes no delay and changes no advice: its source has a wrong clock."""
         trial = Trial.of(late(0, 3 * SECOND, age))
-        assert suggested(trial, Rules())[1] == suggested(Trial.of(late(0, 3 * SECOND)), Rules())[1]
+        assert suggest_grid(trial, Rules())[1] == suggest_grid(Trial.of(late(0, 3 * SECOND)), Rules())[1]
         advice = advise(trial, Rules(), 100)
         assert (advice.max_delay_us, advice.too_old) == (3 * SECOND, 1)
 
     def test_oldest_that_counts(self) -> None:
         """A message that is 30 days old still counts."""
         trial = Trial.of(late(0, OLDEST))
-        assert suggested(trial, Rules())[1][-1] == advise(trial, Rules(), 100).max_delay_us == OLDEST
+        assert suggest_grid(trial, Rules())[1][-1] == advise(trial, Rules(), 100).max_delay_us == OLDEST
 
     def test_all_clocks_wrong(self) -> None:
         """When all messages are older than 30 days, only the delay in force is tried and advised."""
         trial = Trial.of(late(40 * DAY, 50 * DAY))
-        assert suggested(trial, Rules())[1] == [5 * SECOND]
+        assert suggest_grid(trial, Rules())[1] == [5 * SECOND]
         assert (advise(trial, Rules()).max_delay_us, advise(trial, Rules()).too_old) == (5 * SECOND, 2)
 
 

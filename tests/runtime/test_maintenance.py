@@ -22,7 +22,7 @@ from tests.messages import HOUR, log, message
 from tests.probes import act_once
 from windrow import reading
 from windrow.delta.lock import commit_lock
-from windrow.delta.maintenance import Compacted, DeltaRsMaintenance
+from windrow.delta.maintenance import CompactionResult, DeltaRsMaintenance
 from windrow.engine.spark.maintenance import SparkMaintenance
 from windrow.errors import IncompatibleTableError
 from windrow.model import messages, tables
@@ -381,7 +381,7 @@ class TestSpark:
         through_sql.set_properties(tables.retention_properties("30d"))
         assert tables.retention_properties("30d").items() <= through_sql.properties().items()
         assert through_sql.compact("closed", dry_run=True) is None
-        assert through_sql.compact("closed", dry_run=False, below=1) == Compacted(0, 0)
+        assert through_sql.compact("closed", dry_run=False, below=1) == CompactionResult(0, 0)
         assert through_sql.compacted_at(0) is None
         for state in ("closed", "rejected", "microbatch"):
             assert through_sql.compact(state, dry_run=False).added == 1

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from windrow.settings.template import effective
+from windrow.settings.template import effective_settings
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[st
     monkeypatch.setenv("windrow_rules__window", "30s")
     monkeypatch.setenv("WINDROW_DEPOT_COLUMNS__TYPE", "t")
     monkeypatch.setenv("WINDROW_RUN", '{"trigger_interval": "5s"}')
-    return {one.name: (one.value, one.origin) for one in effective(file, ledger="here")}
+    return {one.name: (one.value, one.origin) for one in effective_settings(file, ledger="here")}
 
 
 @pytest.mark.parametrize(
@@ -48,5 +48,5 @@ def test_field_named_like_a_duration(tmp_path: Path) -> None:
     """A field of a format may have the name of a setting that is a duration."""
     file = tmp_path / "windrow.toml"
     file.write_text('[format]\ntype = "csv"\nfields = { pause = "int64", window = "string" }\n')
-    found = {one.name: one.value for one in effective(file)}
+    found = {one.name: one.value for one in effective_settings(file)}
     assert (found["format.fields.pause"], found["format.fields.window"]) == ('"int64"', '"string"')

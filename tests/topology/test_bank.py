@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from tests.topology.banks import ACCOUNTS, BEGIN, bank, expected, transfers
-from windrow.testing import Crashed, Harness, Point
+from windrow.testing import DriverCrash, Harness, Point
 
 
 def assert_sound(harness: Harness, rows: list[list[dict[str, object]]]) -> None:
@@ -28,7 +28,7 @@ def test_crash(tmp_path: Path, point: Point) -> None:
     for version in rows[:2]:
         harness.append(version)
     harness.crash_at(point)
-    with pytest.raises(Crashed):
+    with pytest.raises(DriverCrash):
         harness.run()
     committed = [row["microbatch"] for row in harness.history()]
     assert committed == ([1] if point is Point.AFTER_COMMIT else [])
@@ -50,7 +50,7 @@ def test_many_crashes(tmp_path: Path) -> None:
         harness.crash_at(random.choice(list(Point)))
         try:
             harness.run()
-        except Crashed:
+        except DriverCrash:
             crashes += 1
             harness.restart()
     harness.run()

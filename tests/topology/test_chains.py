@@ -16,7 +16,7 @@ from windrow.delta.maintenance import DeltaRsMaintenance
 from windrow.errors import DepotChangedError, IncompatibleTableError, TableMissingError, TopologyError
 from windrow.model.commits import note_of
 from windrow.settings.settings import Settings
-from windrow.testing import Crashed, Harness, Point
+from windrow.testing import DriverCrash, Harness, Point
 from windrow.topology import Depot, Microbatch, SparkMicrobatch, Topology
 from windrow.topology.replay import replay_topology
 from windrow.topology.running import maintain_topology, tables_of
@@ -136,7 +136,7 @@ def test_each_change_once(chain: Chain) -> None:
     chain.say("to", "-question -unknown")
     chain.say("be be")
     chain.mirror.crash_at(Point.BEFORE_COMMIT)
-    with pytest.raises(Crashed):
+    with pytest.raises(DriverCrash):
         chain.mirror.run()
     chain.mirror.restart()
     chain.mirror.run()
@@ -169,7 +169,7 @@ def test_many_changes(tmp_path: Path) -> None:
             chain.mirror.crash_at(random.choice(list(Point)))
             try:
                 chain.mirror.run()
-            except Crashed:
+            except DriverCrash:
                 chain.mirror.restart()
     chain.mirror.run()
     chain.assert_equal()

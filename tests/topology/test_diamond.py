@@ -18,7 +18,7 @@ from tests.docs.pages import ROOT, Page
 from windrow.errors import TopologyError
 from windrow.runtime.feeder import Feeder, FeederPosition
 from windrow.settings.settings import Settings
-from windrow.testing import Crashed, Harness, Point
+from windrow.testing import DriverCrash, Harness, Point
 from windrow.topology import Depot, Microbatch, Topology, run_topology
 from windrow.topology.replay import replay_topology
 from windrow.topology.status import WaitStatus, status_of
@@ -85,7 +85,7 @@ class Diamond:
                 runner.driver.report = lambda _: harness.crash_at(point)
             try:
                 harness.run()
-            except Crashed:
+            except DriverCrash:
                 crashes += 1
                 harness.restart()
             else:

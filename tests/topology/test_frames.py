@@ -18,7 +18,7 @@ from tests.engine.world import World
 from tests.faults.test_values import not_utf_8
 from tests.messages import log
 from windrow.errors import DepotChangedError, DepotUnreadableError, TopologyError
-from windrow.testing import Crashed, Harness, Point
+from windrow.testing import DriverCrash, Harness, Point
 from windrow.topology import Depot, Microbatch, SparkMicrobatch, Topology, frame_state, run_topology
 
 
@@ -72,7 +72,7 @@ def test_frames(spark: Any, tmp_path: Path, few_rows: int, crash: bool, monkeypa
     )  # fmt: skip
     if crash:
         harness.crash_at(Point.BEFORE_COMMIT)
-        with pytest.raises(Crashed):
+        with pytest.raises(DriverCrash):
             harness.run()
         harness.restart()
     harness.run()

@@ -20,7 +20,7 @@ from tests.engine.factory import EngineFactory
 from tests.faults.trials.processes import Child
 from windrow.errors import DepotChangedError, IncompatibleTableError, TopologyError
 from windrow.settings.settings import Settings
-from windrow.testing import Crashed, Harness, Point
+from windrow.testing import DriverCrash, Harness, Point
 from windrow.topology import Depot, Microbatch, SparkMicrobatch, Topology
 from windrow.topology.replay import replay_topology
 from windrow.topology.verify import verify_topology
@@ -176,7 +176,7 @@ class TestVersions:
         harness = Harness(euros(), tmp_path)
         harness.append([{"name": "a", "cents": 50}], "paid")
         harness.crash_at(Point.AFTER_PLAN)
-        with pytest.raises(Crashed):
+        with pytest.raises(DriverCrash):
             harness.run()
         harness.restart()
         assert harness.state("sums") == [{"name": "a", "total": 1.0}, {"name": "b", "total": 2.5}]

@@ -15,7 +15,7 @@ from tests.conftest import one_in
 from tests.engine.factory import EngineFactory
 from windrow.errors import DepotChangedError, TopologyError
 from windrow.settings.settings import Settings
-from windrow.testing import Crashed, Harness, ManualClock, Point
+from windrow.testing import DriverCrash, Harness, ManualClock, Point
 from windrow.topology import Depot, Microbatch, SparkMicrobatch, Topology
 from windrow.topology.replay import replay_topology
 from windrow.topology.verify import verify_topology
@@ -144,7 +144,7 @@ def test_crash_between_parts(tmp_path: Path, point: Point) -> None:
         harness.append([message(f"second {at}", at)], "second")
     for _ in range(2):
         harness.crash_at(point)
-        with pytest.raises(Crashed):
+        with pytest.raises(DriverCrash):
             harness.run()
         harness.restart()
     run_to_the_end(harness)

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from tests.topology.banks import bank, transfers
 from windrow.errors import IncompatibleTableError
 from windrow.settings.settings import Settings
-from windrow.testing import Crashed, Harness, Point
+from windrow.testing import DriverCrash, Harness, Point
 from windrow.testing.clock import NOW, ManualClock
 from windrow.topology import Microbatch, Topology
 from windrow.topology.replay import replay_topology
@@ -44,7 +44,7 @@ def run_for_hours(harness: Harness) -> None:
         if number % 3:
             harness.append([{"payload": "more"}] * number, "a")
         harness.crash_at(list(Point)[number % 5])
-        with pytest.raises(Crashed):
+        with pytest.raises(DriverCrash):
             harness.run()
         harness.pause()  # so the attempt that succeeds is recorded under a later number than the first one had
         harness.resume()
@@ -148,14 +148,14 @@ def test_into_a_table_that_is_there(tmp_path: Path) -> None:
 
     def stop(done: int, _: int) -> None:
         if done == 2:
-            raise Crashed
+            raise DriverCrash
 
     harness = Harness(bank(), tmp_path / "bank")
     for version in transfers(versions=3, size=4):
         harness.append(version)
         harness.run()
     half, own = tmp_path / "half", tmp_path / "own"
-    with pytest.raises(Crashed):
+    with pytest.raises(DriverCrash):
         replay_topology(harness.topology, EMBEDDED, str(half), progress=stop)
     own.mkdir()
     (own / "states").symlink_to(harness.topology.location)

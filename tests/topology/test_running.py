@@ -37,8 +37,8 @@ from windrow.runtime import driver
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
 from windrow.source.embedded import EmbeddedSource
-from windrow.testing import Crashed, Harness, ManualClock, Point
-from windrow.topology import ArrowState, Depot, Microbatch, Topology, opened, run_topology
+from windrow.testing import DriverCrash, Harness, ManualClock, Point
+from windrow.topology import ArrowState, Depot, Microbatch, Topology, open_topology, run_topology
 from windrow.topology.functions import FunctionAlgorithm
 from windrow.topology.running import rollback, set_option
 from windrow.topology.verify import verify_topology
@@ -259,7 +259,7 @@ class TestOptions:
         harness = Harness(counter("a"), tmp_path)
         harness.append([message()])
         harness.set_option("phase_timeout", "1us")
-        with opened(harness.topology, Settings(engine="embedded", max_retries=0), WallClock()) as runner:
+        with open_topology(harness.topology, Settings(engine="embedded", max_retries=0), WallClock()) as runner:
             with pytest.raises(RetriesExhaustedError, match="Raise the option phase_timeout"):
                 runner.once()
             runner.pause()
@@ -539,7 +539,7 @@ class TestHarness:
         harness = Harness(counter("a"), tmp_path, max_retries=2)
         harness.append([message()])
         harness.crash_at(Point.BEFORE_COMMIT)
-        with pytest.raises(Crashed):
+        with pytest.raises(DriverCrash):
             harness.run()
         harness.restart()
         harness.run()
@@ -710,7 +710,7 @@ def test_same_rows_after_the_driver_was_killed(tmp_path: Path) -> None:
     harness.append([message()], "b")
     for _ in range(2):
         harness.crash_at(Point.BEFORE_COMMIT)
-        with pytest.raises(Crashed):
+        with pytest.raises(DriverCrash):
             harness.run()
         harness.restart()
         harness.append([message()] * 5, "b")
@@ -748,7 +748,7 @@ class TestOutputs:
         for number in range(4):
             harness.append([message(number)])
             harness.crash_at(point)
-            with pytest.raises(Crashed):
+            with pytest.raises(DriverCrash):
                 harness.run()
             harness.restart()
             harness.append([message(number + 100)])
@@ -767,7 +767,7 @@ class TestOutputs:
         harness.append([message(2)])
         harness.append([message(3)])
         harness.crash_at(point)
-        with pytest.raises(Crashed):
+        with pytest.raises(DriverCrash):
             harness.run()
         harness.restart()
         rollback(harness.runner(), 1)
@@ -833,11 +833,11 @@ class TestOutputs:
         for _ in range(3):
             harness.append([message()])
             harness.crash_at(Point.BEFORE_COMMIT)
-            with pytest.raises(Crashed):
+            with pytest.raises(DriverCrash):
                 harness.run()
             harness.restart()
             harness.crash_at(Point.BEFORE_COMMIT)
-            with pytest.raises(Crashed):
+            with pytest.raises(DriverCrash):
                 harness.run()
             harness.restart()
             harness.run()
@@ -1059,7 +1059,7 @@ def test_maintained_while_it_runs(tmp_path: Path) -> None:
         harness.append([message()], depot=name)
     settings = Settings(engine="embedded", run={"maintenance_interval": "1s"})
     clock = ManualClock(harness.clock.now(), stops_after=3)
-    with opened(topology, settings, clock) as runner:
+    with open_topology(topology, settings, clock) as runner:
         summary = runner.every(2_000_000)
     assert {(done.table, done.location) for done in summary.maintained} == {
         ("ledger", places["states"]),
@@ -1101,7 +1101,7 @@ class TestAccepted:
         harness.append([message()] * 3, "a")
         harness.append([message()] * 2, "b")
         harness.crash_at(Point.BEFORE_COMMIT)
-        with pytest.raises(Crashed):
+        with pytest.raises(DriverCrash):
             harness.run()
         DeltaTable(harness.topology.depots["a"].location).delete("payload = '0'")
         self.accept(harness, "a")
@@ -1112,7 +1112,10 @@ class TestAccepted:
         harness = Harness(counter("a", "b"), tmp_path)
         harness.append([message()], "a")
         harness.append([message()], "b")
-        with opened(harness.topology, EMBEDDED, harness.clock) as runner, pytest.raises(UsageError, match="one depot"):
+        with (
+            open_topology(harness.topology, EMBEDDED, harness.clock) as runner,
+            pytest.raises(UsageError, match="one depot"),
+        ):
             runner.skip_version(1)
 
 

@@ -17,7 +17,7 @@ from tests.conftest import one_in
 from tests.engine.factory import EngineFactory
 from windrow.errors import TopologyError
 from windrow.settings.settings import Settings
-from windrow.testing import Crashed, Harness, Point
+from windrow.testing import DriverCrash, Harness, Point
 from windrow.testing.clock import NOW, ManualClock
 from windrow.topology import Depot, Microbatch, SparkMicrobatch, Topology
 from windrow.topology.replay import replay_topology
@@ -168,7 +168,7 @@ def test_crash_where_it_fires(tmp_path: Path, point: Point) -> None:
     run(harness, {"a": 10, "b": 10, "c": 50})
     harness.advance_clock(20)
     harness.crash_at(point)
-    with pytest.raises(Crashed):
+    with pytest.raises(DriverCrash):
         run(harness, {"d": 1})
     harness.restart()
     harness.advance_clock(5)
@@ -186,7 +186,7 @@ def test_read_after_a_tick_that_crashed(tmp_path: Path, point: Point) -> None:
     run(harness, {"a": 10})
     harness.advance_clock(20)
     harness.crash_at(point)
-    with pytest.raises(Crashed):
+    with pytest.raises(DriverCrash):
         harness.run()
     harness.restart()
     run(harness, {"b": 0})

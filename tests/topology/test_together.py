@@ -16,7 +16,7 @@ from windrow.settings.settings import MetricsPart, Settings
 from windrow.source.shared_rows import Key, SharedRows
 from windrow.testing import Harness
 from windrow.topology import Microbatch, Topology
-from windrow.topology.running import opened
+from windrow.topology.running import open_topology
 from windrow.topology.together import TopologyRun, run_together
 from windrow.topology.verify import verify_topology
 
@@ -89,15 +89,15 @@ def test_read_once(placed: dict[str, Topology]) -> None:
     """What one topology has read the other one does not read from storage again, which by then has it no more."""
     depot = placed["a"].depots["numbers"].location
     shared = SharedRows({depot: 2}, 1_000_000)
-    with opened(placed["a"], EMBEDDED, TopologyRun(placed["a"]).clock, shared=shared) as runner:
+    with open_topology(placed["a"], EMBEDDED, TopologyRun(placed["a"]).clock, shared=shared) as runner:
         runner.once()
     for file in DeltaTable(depot).file_uris():
         Path(file).rename(f"{file}.away")
-    with opened(placed["b"], EMBEDDED, TopologyRun(placed["b"]).clock, shared=shared) as runner:
+    with open_topology(placed["b"], EMBEDDED, TopologyRun(placed["b"]).clock, shared=shared) as runner:
         runner.once()
     assert total(placed["b"]) == 90
     with (
-        opened(placed["c"], EMBEDDED, TopologyRun(placed["c"]).clock, shared=shared) as runner,
+        open_topology(placed["c"], EMBEDDED, TopologyRun(placed["c"]).clock, shared=shared) as runner,
         pytest.raises(DepotUnreadableError, match="cannot be read"),
     ):
         runner.once()

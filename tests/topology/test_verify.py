@@ -15,7 +15,7 @@ from tests.engine.factory import EngineFactory
 from tests.topology.banks import bank, transfers
 from tests.topology.test_chains import Chain
 from windrow.settings.settings import Settings
-from windrow.testing import Crashed, Harness, Point
+from windrow.testing import DriverCrash, Harness, Point
 from windrow.topology.verify import TopologyReport, verify_topology
 from windrow.verify import parts
 
@@ -31,7 +31,7 @@ def harness(tmp_path: Path) -> Harness:
     for number, version in enumerate(transfers(versions=8, size=5)):
         harness.append(version)
         harness.crash_at(list(Point)[number % 5])
-        with pytest.raises(Crashed):
+        with pytest.raises(DriverCrash):
             harness.run()
         harness.restart()
         if number == 4:

@@ -25,7 +25,7 @@ from tests.verify.worlds import random_world
 from windrow.batching.rules import ShortWindowWarning
 from windrow.verify import Report, verify
 from windrow.verify.decisions import windows
-from windrow.verify.report import Standing
+from windrow.verify.report import VerifyProgress
 
 
 def check(world: World) -> Report:
@@ -101,16 +101,16 @@ class TestBounded:
     def test_progress(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         """Long work tells how many messages are done, stream by stream, and which streams are proven."""
         monkeypatch.setattr(windows, "CHUNK", 1)
-        steps: list[Standing] = []
+        steps: list[VerifyProgress] = []
         report = verify(world.depot, world.ledger, progress=steps.append)
-        assert (steps[0], report.ok) == (Standing(), True)
+        assert (steps[0], report.ok) == (VerifyProgress(), True)
         start, *told, last = steps[1:]
         books, version = report.books[0], world.version()
         accepted = books.in_open_batches + books.in_closed_batches
-        assert start == Standing(version, 0, 1, 0, books.streams, 0, accepted, 0)
+        assert start == VerifyProgress(version, 0, 1, 0, books.streams, 0, accepted, 0)
         assert len(told) == books.streams
         assert told[-1] == replace(start, derived_messages=accepted)
-        assert last == Standing(version, 1, 1, books.streams, books.streams, accepted, accepted, 0)
+        assert last == VerifyProgress(version, 1, 1, books.streams, books.streams, accepted, accepted, 0)
 
     def test_forgotten(self, world: World, embedded: EngineFactory) -> None:
         """When the beginning of the depot is gone, streams that began later are derived again, from the floors that

@@ -27,7 +27,7 @@ from windrow.columnar.arrow import to_plain_types
 from windrow.errors import NotFoundError, TableUnreadableError
 from windrow.model import tables
 from windrow.verify import Reliance, Report, verify
-from windrow.verify.record import Record, remember
+from windrow.verify.record import Record, write_record
 
 VERSIONS = log(versions=8, seed=3)
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -43,7 +43,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     world.runner(EMBEDDED, max_messages=60).once()
     report = verify(world.depot, world.ledger, relying_on=Reliance(record=str(root / "record.json")))
     assert (report.since, report.since_refused) == (None, None)
-    assert remember(report, str(root / "record.json"), NOW)
+    assert write_record(report, str(root / "record.json"), NOW)
     return root
 
 
@@ -145,7 +145,7 @@ class TestClean:
 
     def test_from_record_to_record(self, later: World) -> None:
         """A report that relies on a record becomes the next record, on which the next one relies."""
-        assert remember(check(later), str(record_of(later)), NOW)
+        assert write_record(check(later), str(record_of(later)), NOW)
         later.runner(EMBEDDED).flush()
         report = check(later)
         assert (report.differences, report.findings, report.since_refused) == ((), (), None)
@@ -279,9 +279,9 @@ class TestWrong:
         version = recorded(later).verified.ledger_version
         trusting = verify(later.depot, later.ledger, relying_on=Reliance(version))
         assert (trusting.ok, trusting.since and trusting.since.verified_at) == (True, None)
-        assert not remember(trusting, str(record_of(later)), NOW)
+        assert not write_record(trusting, str(record_of(later)), NOW)
         alter(later, "closed", lambda rows: lose(rows[0]))
-        assert not remember(check(later), str(record_of(later)), NOW)
+        assert not write_record(check(later), str(record_of(later)), NOW)
         assert recorded(later).verified.ledger_version == version
 
     @pytest.mark.parametrize("role", ["ledger", "depot"])

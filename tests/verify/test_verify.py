@@ -25,7 +25,7 @@ from windrow.model import tables
 from windrow.reading.tables import open_ledger
 from windrow.verify import Report, verify
 from windrow.verify.invariants import INVARIANTS
-from windrow.verify.report import Standing
+from windrow.verify.report import VerifyProgress
 
 RULES = {"max_batch_bytes": 40}
 SECONDS = timedelta(seconds=1)
@@ -159,7 +159,7 @@ class TestClean:
 
     def test_progress(self, world):
         """Whoever asks is told before the depot is read, and how far each version is."""
-        steps: list[Standing] = []
+        steps: list[VerifyProgress] = []
         verify(world.depot, world.ledger, [3, 1], steps.append)
         done = [(one.ledger_version, one.parts_done, one.parts) for one in steps]
         assert done == [(-1, 0, 0), (1, 0, 1), (1, 1, 1), (3, 0, 1), (3, 1, 1)]

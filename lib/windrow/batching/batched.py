@@ -12,14 +12,14 @@ import pyarrow.compute as pc
 
 from windrow.batching.rules import Rules
 from windrow.batching.step import follow
-from windrow.batching.streams import Clocks, decide, list_batches, refused
+from windrow.batching.streams import Clocks, decide, list_batches, rejected_messages
 from windrow.columnar.arrow import drop_rows, run_parallel, to_numpy, to_plain_type
 from windrow.model import messages as message_columns
 from windrow.model import tables
 from windrow.model.admission import reject_inadmissible
 from windrow.model.floors import Cuts, Floors, processing_times
 from windrow.model.payload import parse
-from windrow.model.rejected_rows import rejected
+from windrow.model.rejected_rows import rejection_rows
 from windrow.model.timestamps import microseconds_of
 
 
@@ -98,8 +98,8 @@ def batch(
     if now is not None:
         floors = floors.at_least(now if isinstance(now, int) else microseconds_of(now))
     decision = decide(valid, processing_time, version_of_valid, before.open, rules, Clocks(floors, before.cuts), flush)
-    refusals = [unseen, refused(decision, good, processing_time)]
-    rejecting = partial(rejected, arrived, to_numpy(arrived["version"]), refusals, None)
+    refusals = [unseen, rejected_messages(decision, good, processing_time)]
+    rejecting = partial(rejection_rows, arrived, to_numpy(arrived["version"]), refusals, None)
     batches, refused_messages = run_parallel([partial(list_batches, decision), rejecting], arrived.num_rows)
     return BatchResult(
         batches=batches,

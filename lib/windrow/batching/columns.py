@@ -109,7 +109,7 @@ def by_stream(messages: pa.Table, processing_time: Ints, version: Ints, batches:
     content, sizes = _content(messages, batches)
     open_rows = content.num_rows - messages.num_rows
     open_start = np.searchsorted(of_batch[by_window], np.arange(count + 1))
-    new, new_start = order.group(of_new, count)
+    new, new_start = order.group_by_id(of_new, count)
     samples = _samples(by_window, open_start, new, new_start)
     new += np.int32(open_rows)
     return StreamRows(
@@ -220,11 +220,11 @@ def _visit(rows: StreamRows, first: int, last: int) -> tuple[Numbers, Ints]:
     if rows.in_order:
         return visit, start
     order.sort_groups(visit, start, rows.version, rows.values.processing_time)
-    slots = order.tied(visit, start, rows.version, rows.values.processing_time)
+    slots = order.list_tied_slots(visit, start, rows.version, rows.values.processing_time)
     if slots.size:
         stream = np.searchsorted(start, slots, side="right")
         at = visit[slots]
-        run, _ = order.ties(np.arange(slots.size), (stream, rows.version[at], rows.values.processing_time[at]))
+        run, _ = order.number_ties(np.arange(slots.size), (stream, rows.version[at], rows.values.processing_time[at]))
         tied = rows.content.take(pa.array(at))
         sequence = tied["sequence"]
         keys = (
@@ -241,7 +241,7 @@ def _visit(rows: StreamRows, first: int, last: int) -> tuple[Numbers, Ints]:
 
 def _by_payload(rows: Ints, keys: tuple[npt.NDArray[np.generic], ...], payload: pa.Array) -> Ints:
     """Order the rows that are equal in all keys by their payload, NULL first."""
-    run, slots = order.ties(rows, keys)
+    run, slots = order.number_ties(rows, keys)
     tied = payload.take(pa.array(rows[slots]))
     by = pa.table({"run": run[slots], "has payload": tied.is_valid(), "payload": comparable(tied)})
     placed = pc.sort_indices(by, sort_keys=[(name, "ascending") for name in by.column_names])

@@ -28,7 +28,7 @@ from windrow.model.admission import reject_inadmissible
 from windrow.model.floors import Cuts, Floors, FloorsByVersion
 from windrow.model.messages import with_dictionaries, with_room
 from windrow.model.open_batches import BatchFilter
-from windrow.model.rejected_rows import rejected
+from windrow.model.rejected_rows import rejection_rows
 from windrow.model.tables import CHANGED, WHOLE
 
 
@@ -71,7 +71,7 @@ class Step:
 
     def decide_streams(self, arrived: pa.Table, live: pa.Table) -> tuple[pa.Table, Cuts]:
         """Return what a call returns, before the check of the ids."""
-        from windrow.batching.streams import Clocks, changes, decide, refused
+        from windrow.batching.streams import Clocks, changes, decide, rejected_messages
 
         arrived = with_room(with_dictionaries(arrived))
         unseen = reject_inadmissible(arrived, self.latest)
@@ -95,8 +95,8 @@ class Step:
             last=self.last,
         )
         changed, known, is_whole = changes(decision, self.microbatch)
-        refusals = [unseen, refused(decision, row, processing_time)]
-        rejections = rejected(arrived, to_numpy(arrived["version"]), refusals, self.microbatch)
+        refusals = [unseen, rejected_messages(decision, row, processing_time)]
+        rejections = rejection_rows(arrived, to_numpy(arrived["version"]), refusals, self.microbatch)
         is_open = pc.equal(changed["state"], string_scalar(tables.OPEN))
         changed = changed.append_column(
             WHOLE, pc.if_else(is_open, boolean_array(is_whole), pa.scalar(None, pa.bool_()))

@@ -123,12 +123,12 @@ def decide(
         return decide_streams(rows, first, columns(rows, first, last), rules, sweep[streams], flush, cut[streams])
 
     shares = run_parallel([partial(share, *streams) for streams in rows.shares(SHARE)], rows.count)
-    result = joined(share.batches for share in shares)
+    result = concat_columns(share.batches for share in shares)
     flushed = _cut(result, rows.source, rules, last) if flush else Cuts.none()
-    return Decision(rows, rules, shares, result, joined(share.refused for share in shares), flushed)
+    return Decision(rows, rules, shares, result, concat_columns(share.refused for share in shares), flushed)
 
 
-def refused(decision: Decision, row: Ints, processing_time: Ints) -> pa.Table:
+def rejected_messages(decision: Decision, row: Ints, processing_time: Ints) -> pa.Table:
     """Return the messages that the rules refused (`admission.REFUSED`); `row` is the row of each message."""
     message, fate, missed_by = decision.refused
     reason, detail = REASONS.take(pa.array(fate)), pa.nulls(message.size, pa.string())
@@ -136,7 +136,7 @@ def refused(decision: Decision, row: Ints, processing_time: Ints) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=REFUSED)
 
 
-def joined(parts: Iterable[Several]) -> Several:
+def concat_columns(parts: Iterable[Several]) -> Several:
     """Concatenate the columns of several shares."""
     each = list(parts)
     return each[0]._make(map(np.concatenate, zip(*each, strict=True)))

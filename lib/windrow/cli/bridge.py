@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from windrow.cli.progress import counter
+from windrow.cli.progress import count_messages
 from windrow.cli.shared_options import CommandContext, command, pluralize
 from windrow.cli.terminal import stderr_console
 from windrow.errors import SettingsError
@@ -66,17 +66,17 @@ def bridge(
         name = "--client-id is for mqtt" if kind == "kafka" else "--until-end is for kafka"
         raise SettingsError(f"{name}, not for {kind}", "Leave it out.")
     chosen = call.path_settings("depot", instead=PRODUCE, **{kind: part})
-    from windrow.cli.watching import stopping
+    from windrow.cli.watching import stop_on_signals
     from windrow.operate.log import logging_to
 
     with (
         logging_to(stderr_console, chosen.log.format, chosen.log.level),
-        counter("bridge", quiet=call.json) as progress,
+        count_messages("bridge", quiet=call.json) as progress,
         _opened(kind, chosen, lambda counts: progress("bridge", counts.committed), until_end) as opened,
-        stopping(opened.stop, "stopping when what came is in the depot"),
+        stop_on_signals(opened.stop, "stopping when what came is in the depot"),
     ):
         done = opened.run(seconds)
-    call.answer(done, sentence(done))
+    call.answer(done, describe_result(done))
 
 
 def _opened(
@@ -92,7 +92,7 @@ def _opened(
     return MqttBridge(chosen, progress)
 
 
-def sentence(done: MqttStats | KafkaStats) -> str:
+def describe_result(done: MqttStats | KafkaStats) -> str:
     """Say in one line what a bridge did."""
     from windrow.producer.bridge.summary import KafkaStats
 

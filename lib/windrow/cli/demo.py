@@ -88,7 +88,7 @@ def _run(settings: Settings, quiet: bool) -> str:
     shown = settings.model_copy(update={"log": LogPart(format="pretty", level="warning")})
     summary = running.run(shown, lambda runner: runner.once(), quiet)
     if not quiet:
-        print_line(running.sentence(summary))
+        print_line(running.describe_run(summary))
     return summary.engine
 
 

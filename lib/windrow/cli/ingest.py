@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from windrow.cli.format_check import check_files
-from windrow.cli.progress import byte_count, counter
+from windrow.cli.progress import byte_count, count_messages
 from windrow.cli.shared_options import CommandContext, command, pluralize, print_line
 from windrow.errors import SettingsError
 from windrow.formats.installed import names
@@ -15,8 +15,8 @@ from windrow.runtime.wall_clock import WallClock
 from windrow.settings.path_cache import INGEST_RAW
 
 if TYPE_CHECKING:
-    from windrow.ingest.ingest import Format, Ingested
-    from windrow.ingest.raw_files import RawIngested
+    from windrow.ingest.ingest import Format, IngestResult
+    from windrow.ingest.raw_files import RawIngestResult
     from windrow.settings.settings import Settings
 
 TABLES: dict[str, Format] = {"parquet": "parquet", "delta": "delta"}
@@ -74,7 +74,7 @@ def ingest(
     return 0
 
 
-def ingest_files(settings: Settings, files: list[str], format_: str, quiet: bool) -> list[Ingested]:
+def ingest_files(settings: Settings, files: list[str], format_: str, quiet: bool) -> list[IngestResult]:
     """Ingest files with a progress bar on a terminal, and say what became of each unless `quiet`."""
     from windrow.engine import open_engine
     from windrow.ingest import writer_of
@@ -84,7 +84,7 @@ def ingest_files(settings: Settings, files: list[str], format_: str, quiet: bool
         known = ", ".join([*TABLES, *names()])
         raise SettingsError(f"--format {format_!r} is not known", f"Known are {known}.")
     done = []
-    with counter("ingest", quiet) as progress:
+    with count_messages("ingest", quiet) as progress:
         taken = ingest_into(
             writer_of(open_engine(settings), settings),
             files,
@@ -102,7 +102,7 @@ def ingest_files(settings: Settings, files: list[str], format_: str, quiet: bool
 
 def ingest_raw(
     settings: Settings, location: str, files: list[str], raw_source: str | None, quiet: bool
-) -> list[RawIngested]:
+) -> list[RawIngestResult]:
     """Ingest raw files with a progress bar on a terminal, and say what became of each unless `quiet`."""
     from windrow.ingest.raw_files import ingest as ingest_into
 
@@ -124,7 +124,7 @@ def ingest_raw(
     return done
 
 
-def _raw_sentence(ingested: RawIngested) -> str:
+def _raw_sentence(ingested: RawIngestResult) -> str:
     if ingested.already_ingested:
         return f"{ingested.file}: nothing new, the depot has it already."
     size, chunks = pluralize(ingested.bytes, "byte"), pluralize(ingested.chunks, "chunk")
@@ -139,7 +139,7 @@ def _raw_sentence(ingested: RawIngested) -> str:
     return f"{ingested.file}: {size} as {chunks} in {several} {ingested.depot_version}{behind}."
 
 
-def _sentence(ingested: Ingested) -> str:
+def _sentence(ingested: IngestResult) -> str:
     if ingested.already_ingested:
         return f"{ingested.file}: nothing new, the depot has it already."
     note = " No arrival times: received_at = event_time." if ingested.stamped_by_event_time else ""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from windrow.cli.progress import counter
+from windrow.cli.progress import count_messages
 from windrow.cli.shared_options import CommandContext, command, pluralize
 from windrow.errors import InputFileError, SettingsError
 from windrow.model.durations import SECOND
@@ -70,7 +70,7 @@ def produce(
         raise typer.BadParameter("a producer has a name: say --id NAME for lines, or --raw-source NAME for bytes.")
     if end_source:
         raise SettingsError("--end-source is for --raw-source, not for lines", "Leave it out.")
-    from windrow.cli.watching import watched
+    from windrow.cli.watching import watch_run
     from windrow.model.payload import text_or_bytes
     from windrow.producer import Producer
     from windrow.producer.input import LineInput, StopSignal
@@ -81,10 +81,10 @@ def produce(
     chosen = call.path_settings("depot", instead=PRODUCE)
     part, stop = chosen.producer_options, StopSignal()
     with (
-        watched(chosen.log, stop.stop, "stopping after the lines that were read"),
+        watch_run(chosen.log, stop.stop, "stopping after the lines that were read"),
         _opened(file) as descriptor,
         _closing(Producer(chosen.depot, id_, retention=chosen.retention, **part.model_dump())) as producer,
-        counter("produce", quiet=call.json) as progress,
+        count_messages("produce", quiet=call.json) as progress,
     ):
         textual = text_or_bytes(producer.payload) == producer.payload
         reader = LineReader(fields, id_, part.max_message_bytes, TEXTUAL if textual else producer.payload)
@@ -96,7 +96,7 @@ def produce(
 
 def _produce_raw(call: CommandContext, file: str, source: str, end_source: bool) -> None:
     """Send bytes, with a progress bar on a terminal."""
-    from windrow.cli.watching import watched
+    from windrow.cli.watching import watch_run
     from windrow.model.chunks import CHUNK_BYTES
     from windrow.producer import RawProducer
     from windrow.producer.input import BytesInput, StopSignal, send_bytes
@@ -104,10 +104,10 @@ def _produce_raw(call: CommandContext, file: str, source: str, end_source: bool)
     chosen = call.path_settings("depot", instead=PRODUCE)
     part, stop = chosen.producer_options, StopSignal()
     with (
-        watched(chosen.log, stop.stop, "stopping after the bytes that were read"),
+        watch_run(chosen.log, stop.stop, "stopping after the bytes that were read"),
         _opened(file) as descriptor,
         _closing(RawProducer(chosen.depot, source, retention=chosen.retention, **part.model_dump())) as producer,
-        counter("produce", quiet=call.json) as progress,
+        count_messages("produce", quiet=call.json) as progress,
     ):
         input_ = BytesInput(descriptor, stop, min(part.max_message_bytes, CHUNK_BYTES), part.linger / SECOND)
         done = send_bytes(producer, input_, end_source, lambda size: progress("bytes", size))

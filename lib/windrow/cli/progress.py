@@ -36,7 +36,7 @@ def byte_count(what: str, quiet: bool) -> Iterator[Callable[[int, int | None], N
 
 
 @contextmanager
-def counter(what: str, quiet: bool) -> Iterator[Callable[[str, int], None]]:
+def count_messages(what: str, quiet: bool) -> Iterator[Callable[[str, int], None]]:
     """Count messages; call what this gives with the name of the input and the number of messages done."""
     from rich import progress as rich
 

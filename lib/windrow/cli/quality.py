@@ -46,7 +46,7 @@ def quality(
     Exit status 1 when something critical fails. Check changes nothing. A ledger on a local disk needs no Spark, unless
     you give --engine spark. `windrow verify` checks the same invariants, and each message of the depot.
     """
-    from windrow.delta.database import within_memory
+    from windrow.delta.database import memory_limit
 
     if max_rejected is not None and not 0 <= max_rejected <= 1:
         raise SettingsError(
@@ -58,7 +58,7 @@ def quality(
         return 0
     chosen = call.sparkless_settings("ledger")
     checked: QualityResult | None = None
-    with within_memory(chosen.max_memory_bytes), call.waiting(if_exists):
+    with memory_limit(chosen.max_memory_bytes), call.waiting(if_exists):
         checked = _checked(chosen, max_rejected, data_docs)
         call.answer(checked.to_dict(), tell=lambda: _print(checked))
     return 1 if checked is not None and checked.failures(fail_on) else 0

@@ -11,7 +11,7 @@ from windrow.cli.shared_options import CommandContext, command, pluralize
 from windrow.cli.terminal import stderr_console
 
 if TYPE_CHECKING:
-    from windrow.runtime.recover import Recovered
+    from windrow.runtime.recover import RecoveryResult
 
 
 @command("config depot ledger", example="windrow recover --dry-run")
@@ -32,7 +32,7 @@ def recover(
     call.answer({"dry_run": dry_run, **asdict(done)}, _describe(done, dry_run))
 
 
-def _describe(done: Recovered, dry_run: bool) -> str:
+def _describe(done: RecoveryResult, dry_run: bool) -> str:
     if done.first is None or done.last is None:
         return f"Nothing to do: version {done.version} of the ledger {done.ledger}, its last one, can be used."
     back = ("would begin" if dry_run else "begins") + " again from the start"

@@ -20,7 +20,7 @@ from windrow.settings.settings import Settings
 if TYPE_CHECKING:
     from windrow.batching.rules import Rules
     from windrow.replaying.report import Comparison, Move, Outcome, Replay, ReplayChange
-    from windrow.topology.replay import Replayed
+    from windrow.topology.replay import TopologyReplay
 
 SHOWN = 20
 Ticks = Literal["reuse", "fresh", "merged"]  # here again: to load those of replaying takes long
@@ -101,7 +101,7 @@ def _answer(call: CommandContext, outcome: Outcome, tell: Callable[[], None]) ->
     return 0 if outcome.ok else 1
 
 
-def _tell_topology(result: Replayed, continue_: bool) -> None:
+def _tell_topology(result: TopologyReplay, continue_: bool) -> None:
     """Print what differs in the states of a topology, and what was replayed."""
     for one in result.differences:
         print_line(f"[yellow]{escape(one.state)}[/yellow]  {pluralize(one.key_count, 'key')} with other rows")

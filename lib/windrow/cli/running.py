@@ -36,7 +36,7 @@ def run_and_print(
     document = _document(summary, "messages", "accepted", "rejected", "opened", "closed")
     document |= {"maintained": summary.maintained} | ({"dry_run": True} if dry_run else {})
     call.answer(
-        document, sentence(summary, nothing), *(["This was a dry run: nothing was written."] if dry_run else [])
+        document, describe_run(summary, nothing), *(["This was a dry run: nothing was written."] if dry_run else [])
     )
 
 
@@ -52,22 +52,22 @@ def run(
 
     A dry run is in no metric: what it would commit is not committed. With `may_idle` no engine is opened for nothing.
     """
-    from windrow.cli.watching import waiting, watched
+    from windrow.cli.watching import show_progress, watch_run
     from windrow.runtime.opening import tables_of
-    from windrow.runtime.run import idle_summary, opened
+    from windrow.runtime.run import idle_summary, open_runner
     from windrow.settings.settings import MetricsPart
 
     if dry_run:
         settings = settings.model_copy(update={"metrics": MetricsPart()})
     clock = WallClock()
-    with watched(settings.log, clock.stop) as install, waiting(settings, quiet) as bar:
+    with watch_run(settings.log, clock.stop) as install, show_progress(settings, quiet) as bar:
         if may_idle and (idle := idle_summary(settings, clock, [bar])) is not None:
             return idle
         _require_depot(settings.depot)
         source, ledger = tables_of(settings)
         if ledger.engine.session_at_work is not None:
             install()  # again, because Spark has installed its own handler
-        with opened(source, ledger, clock, [bar], dry_run=dry_run) as runner:
+        with open_runner(source, ledger, clock, [bar], dry_run=dry_run) as runner:
             if not dry_run:
                 shared_options.note_paths(config, settings, ledger.engine)
             summary = work(runner)
@@ -80,11 +80,11 @@ def run_topology(
     call: CommandContext, topology: Topology, settings: Settings, work: Work, done: str = "", nothing: str = ""
 ) -> None:
     """Do work with the runner of a topology, and print `done`, else what was done, `nothing` if that was nothing."""
-    from windrow.cli.watching import watched
-    from windrow.topology.running import opened
+    from windrow.cli.watching import watch_run
+    from windrow.topology.running import open_topology
 
     clock = WallClock()
-    with watched(settings.log, clock.stop) as install, opened(topology, settings, clock) as runner:
+    with watch_run(settings.log, clock.stop) as install, open_topology(topology, settings, clock) as runner:
         install()
         summary = work(runner)
     call.answer(_document(summary, "messages", "rejected"), done or _topology_sentence(summary, nothing))
@@ -92,7 +92,7 @@ def run_topology(
 
 def run_topologies(call: CommandContext, topologies: Sequence[Topology], settings: Settings, work: Work) -> None:
     """Do work with the runner of each topology at the same time, and print what each did. Raises the first error."""
-    from windrow.cli.watching import watched
+    from windrow.cli.watching import watch_run
     from windrow.topology.together import TopologyRun, run_together
 
     runs = [TopologyRun(one) for one in topologies]
@@ -101,7 +101,7 @@ def run_topologies(call: CommandContext, topologies: Sequence[Topology], setting
         for run in runs:
             run.clock.stop()
 
-    with watched(settings.log, stop):
+    with watch_run(settings.log, stop):
         run_together(runs, settings, work)
     call.answer({"topologies": [_run_document(run) for run in runs]}, *map(_run_sentence, runs))
     for run in runs:
@@ -151,7 +151,7 @@ def _warn(settings: Settings) -> None:
             log.warning(one.code, warning=one.message, hint=one.hint)  # a log record has a message of its own
 
 
-def sentence(summary: RunSummary, nothing: str = NOTHING) -> str:
+def describe_run(summary: RunSummary, nothing: str = NOTHING) -> str:
     """Say in one line what a run did."""
     if summary.paused:
         return "The ledger is paused; `windrow resume` continues it."

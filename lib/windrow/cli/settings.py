@@ -38,9 +38,9 @@ def settings(
     if topology is not None:
         _set_options(call, topology, assignments or [])
         return
-    from windrow.settings.template import effective
+    from windrow.settings.template import effective_settings
 
-    rows = effective(call.config, **call.flags)
+    rows = effective_settings(call.config, **call.flags)
     table = text_table(("setting", "value", "from"), ())
     for row in rows:
         table.add_row(row.name, row.value, row.origin, style="dim" if row.origin == "default" else None)

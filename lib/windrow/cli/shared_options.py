@@ -104,12 +104,12 @@ class CommandContext:
         Spark reads with `--engine spark`, and tables by name where a platform provides it. `copies` says what it copies
         of the ledger (`SparkReader`).
         """
-        from windrow.delta.database import within_memory
+        from windrow.delta.database import memory_limit
 
         result = self.settings()
         reads_here = self.flags.get("engine") != "spark" and not platform_reads(result)
         result = self.path_settings() if reads_here else result
-        with within_memory(result.max_memory_bytes), nullcontext() if reads_here else _spark_reads(result, copies):
+        with memory_limit(result.max_memory_bytes), nullcontext() if reads_here else _spark_reads(result, copies):
             yield result
 
     @contextmanager

@@ -239,12 +239,12 @@ def _print_rejected(row: dict[str, Any], whole: bool) -> None:
 def _place(row: dict[str, Any], whole: bool) -> Iterator[str]:
     """Yield where bytes are that a format refused, what they are, and what can be done."""
     from windrow.reading.reasons import reason_hint
-    from windrow.reading.values import unescaped
+    from windrow.reading.values import undo_escapes
 
     at = "" if row["offset"] is None else f", offset {row['offset']:,}"
     yield f"raw source {row['raw_source']!r}, chunk {row['chunk']}{at}, received at {row['received_at'] or 'NULL'}"
     if row["content"] is not None:
-        text = repr(unescaped(row["content"]))
+        text = repr(undo_escapes(row["content"]))
         yield text if whole or len(text) <= WIDEST_PAYLOAD else f"{text[:WIDEST_PAYLOAD]}..."
     if whole:
         yield reason_hint(row["reason"])

@@ -33,12 +33,12 @@ from windrow.engine.spark.log import SparkLog, detail
 from windrow.errors import NotFoundError, first_line
 from windrow.expressions import recorded_text
 from windrow.ledger import ledger_of
-from windrow.ledger.open_batches import brought
+from windrow.ledger.open_batches import collect_rows
 from windrow.model import messages, tables
 from windrow.model.commits import CHANGE, VERSION
 from windrow.reading.tables import reading_through
 from windrow.rows.frame import frame_of
-from windrow.rows.session_settings import ALIKE, configured
+from windrow.rows.session_settings import ALIKE, session_with
 from windrow.settings.settings import Settings
 from windrow.source.conversion import Conversion
 from windrow.source.spark import feed_of
@@ -53,7 +53,7 @@ def reading_by_spark(chosen: Settings, copies: Copies) -> Iterator[None]:
     engine = SparkEngine(chosen)
     with (
         scratch_directory() as directory,
-        configured(engine.session, ALIKE),
+        session_with(engine.session, ALIKE),
         reading_through(SparkReader(chosen, engine, directory, copies)),
     ):
         yield
@@ -91,7 +91,7 @@ class SparkReader:
                 raise NotFoundError(
                     f"ledger version {version} cannot be read: {first_line(error)}", f"The latest is {latest.version}."
                 ) from error
-            write_deltalake(copy, brought(self._copied(frame), location), partition_by=["state"])
+            write_deltalake(copy, collect_rows(self._copied(frame), location), partition_by=["state"])
         return DeltaTable(copy), version
 
     def ledger_rows(self, location: str, version: int) -> DataFrame:

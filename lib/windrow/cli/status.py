@@ -136,7 +136,7 @@ class StatusView:
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class AlgorithmView:
     """What only a batcher, or only a topology, says: `what` it is, lines, tables, remarks, and what all of it is.
 
     The depots of a topology are `named`.
@@ -172,7 +172,7 @@ def _look_at_topology(call: CommandContext, alarms: Sequence[Condition], topolog
     return _look(status, _of_topology(status), alarms, now)
 
 
-def _look(status: Status, own: Own, alarms: Sequence[Condition], now: int) -> StatusView:
+def _look(status: Status, own: AlgorithmView, alarms: Sequence[Condition], now: int) -> StatusView:
     """Return a look at what batcher and topology have in common, and at what is their `own`."""
     holding = [condition for alarm in alarms if (condition := alarm.holds(status))]
     paused = "; paused" if status.ledger.paused else ""
@@ -193,7 +193,7 @@ def _second(now: int) -> str:
     return time_text(now // 1_000_000 * 1_000_000)
 
 
-def _lines(status: Status, own: Own) -> list[str]:
+def _lines(status: Status, own: AlgorithmView) -> list[str]:
     return [
         *(f"depot   {_depot(depot, own.named)}" for depot in status.depots),
         f"ledger  {status.ledger.path}, version {status.ledger.version}; {own.what}",
@@ -240,7 +240,7 @@ def _microbatches(status: Status) -> Table:
     return text_table(heads, last, title="last microbatches (phases in ms)", title_style="bold")
 
 
-def _of_topology(status: TopologyStatus) -> Own:
+def _of_topology(status: TopologyStatus) -> AlgorithmView:
     states = ", ".join(f"{name} {pluralize(rows, 'row')}" for name, rows in status.states.items())
     lines = [
         f"states  {states}",
@@ -251,7 +251,7 @@ def _of_topology(status: TopologyStatus) -> Own:
         stands = f"it stands at {one.reached}" if one.reached else "it has read nothing"
         lines.append(f"waits   for {one.topology}, which feeds {one.depot}: {stands}, since {one.since}")
     gone = "was read before and is no longer one of the topology; its place is kept"
-    return Own(
+    return AlgorithmView(
         f"topology {status.topology}",
         True,
         lines,
@@ -261,7 +261,7 @@ def _of_topology(status: TopologyStatus) -> Own:
     )
 
 
-def _of_batcher(status: BatcherStatus, most: int | None) -> Own:
+def _of_batcher(status: BatcherStatus, most: int | None) -> AlgorithmView:
     rules = ", ".join(f"{name} {value}" for name, value in status.rules.items())
     lines = [
         *_kafka(status),
@@ -276,7 +276,7 @@ def _of_batcher(status: BatcherStatus, most: int | None) -> Own:
         *(f"hint: {hint}" for hint in status.hints),
     ]
     batches = f"{status.open.batches:,} open, {status.closed.batches:,} closed, {status.totals.rejected:,} rejected"
-    return Own(f"rules {rules}", False, lines, _tables(status, most), remarks, batches)
+    return AlgorithmView(f"rules {rules}", False, lines, _tables(status, most), remarks, batches)
 
 
 def _watch(take: Callable[[], StatusView], pause: int, json: bool) -> int:

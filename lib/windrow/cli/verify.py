@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from windrow.topology.verify import TopologyReport
-    from windrow.verify.report import Report, ReportStatus, Standing
+    from windrow.verify.report import Report, ReportStatus, VerifyProgress
 
 
 MAX_MESSAGES = 5_000_000
@@ -114,12 +114,12 @@ def _of_batcher(
     """Verify the ledger of a batcher, and remember what was verified; Ctrl-C says how far it came."""
     from windrow.verify import Reliance
     from windrow.verify import verify as check
-    from windrow.verify.record import remember
-    from windrow.verify.report import Standing
+    from windrow.verify.record import write_record
+    from windrow.verify.report import VerifyProgress
 
-    standing = Standing()
+    standing = VerifyProgress()
 
-    def progress(now: Standing) -> None:
+    def progress(now: VerifyProgress) -> None:
         nonlocal standing
         standing = now
         spinner.update(f"verifying {_how_far(now)}")
@@ -142,12 +142,12 @@ def _of_batcher(
             call.answer(asdict(standing), f"stopped while verifying {_how_far(standing)}")
             return 3
         status = _answer(call, report, _books_of_batcher(report), strict)
-        if record and remember(report, record, datetime.now(UTC)) and not call.json:
+        if record and write_record(report, record, datetime.now(UTC)) and not call.json:
             print_line(f"recorded in {record}: the next one goes on from here", markup=False)
     return status
 
 
-def _how_far(standing: Standing) -> str:
+def _how_far(standing: VerifyProgress) -> str:
     """Say what is verified, what of it is done and what is left."""
     if standing.ledger_version < 0:
         return "the files of both tables, and reading the depot"

@@ -16,16 +16,18 @@ from windrow.settings.settings import LogPart, Settings
 
 
 @contextmanager
-def watched(
+def watch_run(
     part: LogPart, ask: Callable[[], None], saying: str = "stopping after this microbatch"
 ) -> Iterator[Callable[[], None]]:
     """Write the log on standard error, and let signals ask for a stop, as `stopping` does."""
-    with logging_to(stderr_console, part.format, part.level), stopping(ask, saying) as install:
+    with logging_to(stderr_console, part.format, part.level), stop_on_signals(ask, saying) as install:
         yield install
 
 
 @contextmanager
-def stopping(ask: Callable[[], None], saying: str = "stopping after this microbatch") -> Iterator[Callable[[], None]]:
+def stop_on_signals(
+    ask: Callable[[], None], saying: str = "stopping after this microbatch"
+) -> Iterator[Callable[[], None]]:
     """Let SIGINT and SIGTERM ask for a stop; a second SIGINT interrupts. Gives a function that installs them again.
 
     Only the main thread can handle signals. On a platform that runs a job in another thread, its process handles them.
@@ -54,7 +56,7 @@ def stopping(ask: Callable[[], None], saying: str = "stopping after this microba
 
 
 @contextmanager
-def waiting(settings: Settings, quiet: bool) -> Iterator[Observer]:
+def show_progress(settings: Settings, quiet: bool) -> Iterator[Observer]:
     """Show on a terminal how many of the messages that wait are read, unless `quiet`; elsewhere do not count."""
     if quiet or not stderr_console.is_terminal:
         yield Observer()
@@ -62,7 +64,7 @@ def waiting(settings: Settings, quiet: bool) -> Iterator[Observer]:
     from windrow import reading
 
     with steps("messages", quiet) as show:
-        yield Bar(show, reading.waiting(settings.depot, settings.ledger))
+        yield Bar(show, reading.count_waiting(settings.depot, settings.ledger))
 
 
 class Bar(Observer):

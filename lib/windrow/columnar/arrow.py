@@ -67,7 +67,7 @@ def to_large_type(type_: pa.DataType) -> pa.DataType:
 LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 
 
-def counted(table: pa.Table) -> pa.Table:
+def times_to_numbers(table: pa.Table) -> pa.Table:
     """Return the table with times as numbers, at any depth."""
     return table.cast(pa.schema([(field.name, _counted(field.type)) for field in table.schema]))
 
@@ -106,7 +106,7 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([combine_chunks(column) for column in table.columns], schema=table.schema)
 
 
-def places(values: pa.Array, among: pa.Array) -> np.ndarray:
+def index_in(values: pa.Array, among: pa.Array) -> np.ndarray:
     """Return the place of each value among others, which are distinct and may be many more; -1 for one that is absent.
 
     Arrow hashes the values among which it looks, so the fewer ones are hashed.

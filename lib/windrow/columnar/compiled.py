@@ -25,7 +25,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 _ONE_AT_A_TIME = RLock()
 
 
-def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+def compile_lazily(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Compile a function on its first call, and import numba no earlier: that doubles the time of read-only commands.
 
     The code is cached in NUMBA_CACHE_DIR, next to the source, or in the user's home. An executor may have none of them,
@@ -58,7 +58,7 @@ def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]
     return call
 
 
-def inlined(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+def inline(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Make a function callable from `compiled` functions. It creates no arrays, so it counts no references to them.
 
     With them (`UNCOUNTED`), reading JSON as a whole takes 5 times as long. The compiler decides whether to inline it.
@@ -76,9 +76,9 @@ def inlined(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
 
 # For a function that only fills the arrays it is given, and makes none: counting references to them would make batching
 # as a whole take 1.5 to 2.9 times as long.
-compiled_in_place: Decorator = partial(compiled, **UNCOUNTED)
+compiled_in_place: Decorator = partial(compile_lazily, **UNCOUNTED)
 # For a function that is called once per row, and that is too long for the compiler to inline by itself.
-always_inlined: Decorator = partial(inlined, forceinline=True)
+always_inlined: Decorator = partial(inline, forceinline=True)
 
 
 def _knowing(function: Callable[..., Any]) -> Callable[..., Any]:

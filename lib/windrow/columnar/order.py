@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.columnar.compiled import Ints, Numbers, compiled, compiled_in_place, inlined
+from windrow.columnar.compiled import Ints, Numbers, compile_lazily, compiled_in_place, inline
 
 
-def group(ids: npt.NDArray[np.integer], size: int) -> tuple[Numbers, Ints]:
+def group_by_id(ids: npt.NDArray[np.integer], size: int) -> tuple[Numbers, Ints]:
     """Return the rows grouped by id, stable, and where each of the `size` groups begins (size + 1)."""
     rows, start = np.empty(ids.size, np.int32), np.zeros(size + 1, np.int64)
     _group(ids, size, rows, start, np.empty_like(start))
@@ -61,13 +61,13 @@ def _sort_groups(rows, start, major, minor, late):  # type: ignore[no-untyped-de
             _merge_back(rows, low, kept, high, late, major, minor)
 
 
-@inlined
+@inline
 def _before(major, minor, one, other):  # type: ignore[no-untyped-def]
     """Tell whether one row comes before another."""
     return major[one] < major[other] or (major[one] == major[other] and minor[one] < minor[other])
 
 
-@inlined
+@inline
 def _merge_back(rows, low, kept, high, late, major, minor):  # type: ignore[no-untyped-def]
     """Merge the sorted late rows with the rest, last row first."""
     stayed, to = kept - 1, high - 1
@@ -81,7 +81,7 @@ def _merge_back(rows, low, kept, high, late, major, minor):  # type: ignore[no-u
         to -= 1
 
 
-@inlined
+@inline
 def _sort(rows, count, major, minor, scratch, free):  # type: ignore[no-untyped-def]
     """Sort the first rows: insertion in blocks, then merges where blocks overlap; `scratch` is free from `free` on."""
     block = 24
@@ -94,7 +94,7 @@ def _sort(rows, count, major, minor, scratch, free):  # type: ignore[no-untyped-
         width *= 2
 
 
-@inlined
+@inline
 def _insert(rows, left, right, major, minor):  # type: ignore[no-untyped-def]
     for at in range(left + 1, right):
         row = rows[at]
@@ -105,7 +105,7 @@ def _insert(rows, left, right, major, minor):  # type: ignore[no-untyped-def]
         rows[to] = row
 
 
-@inlined
+@inline
 def _merge(rows, left, middle, right, major, minor, scratch, free):  # type: ignore[no-untyped-def]
     """Merge two sorted runs of rows."""
     if not _before(major, minor, rows[middle], rows[middle - 1]):
@@ -126,8 +126,8 @@ def _merge(rows, left, middle, right, major, minor, scratch, free):  # type: ign
         rows[to + at - first] = scratch[at]
 
 
-@compiled
-def tied(rows, start, major, minor):  # type: ignore[no-untyped-def]
+@compile_lazily
+def list_tied_slots(rows, start, major, minor):  # type: ignore[no-untyped-def]
     """List the slots of sorted rows that are equal to a neighbour in their group by (major, minor)."""
     count = 0
     slots = np.empty(rows.size, np.int32)
@@ -143,7 +143,7 @@ def tied(rows, start, major, minor):  # type: ignore[no-untyped-def]
     return slots[:count].copy()
 
 
-def ties(rows: Ints, keys: Sequence[npt.NDArray[np.generic]]) -> tuple[Ints, Ints]:
+def number_ties(rows: Ints, keys: Sequence[npt.NDArray[np.generic]]) -> tuple[Ints, Ints]:
     """Number the runs of rows that are equal in all keys, and list the slots of those in runs of two and more."""
     same = np.ones(max(rows.size - 1, 0), np.bool_)
     for key in keys:
@@ -155,7 +155,7 @@ def ties(rows: Ints, keys: Sequence[npt.NDArray[np.generic]]) -> tuple[Ints, Int
     return run, np.flatnonzero(~(alone[:-1] & alone[1:])[: rows.size])
 
 
-def among(values: Ints, some: Ints) -> Ints:
+def positions_in(values: Ints, some: Ints) -> Ints:
     """Return the positions of the values that are in `some`, which is not empty."""
     least, places = int(some.min()), int(np.ptp(some)) + 1
     if not fits_a_table(places, values.size):
@@ -189,7 +189,7 @@ def pairs(first: Numbers, second: Numbers, firsts: int, seconds: int) -> tuple[N
     return encoded.indices.to_numpy(), len(encoded.dictionary)
 
 
-@compiled
+@compile_lazily
 def _pairs_in_table(first, second, seconds, number_of):  # type: ignore[no-untyped-def]
     numbers = np.empty(first.size, np.int32)
     count = 0

@@ -23,7 +23,7 @@ _MEMORY_BYTES: ContextVar[int] = ContextVar("memory_bytes", default=MEMORY_BYTES
 
 
 @contextmanager
-def within_memory(memory_bytes: int) -> Iterator[None]:
+def memory_limit(memory_bytes: int) -> Iterator[None]:
     """Let what is read in the block take about this much memory, unless it is told otherwise."""
     token = _MEMORY_BYTES.set(memory_bytes)
     try:

@@ -29,14 +29,14 @@ def parts(name: str) -> list[str]:
     return [part[1:-1].replace("``", "`") if part.startswith("`") else part for part in re.findall(_PART, name)]
 
 
-def quoted(*names: str) -> str:
+def quote_name(*names: str) -> str:
     """Return names as an SQL identifier of several parts."""
     return ".".join("`" + name.replace("`", "``") + "`" for name in names)
 
 
 def reference(location: str) -> str:
     """Return the SQL reference of a table: its quoted name, or ``delta.`path` ``."""
-    return quoted(*parts(location)) if is_catalog_name(location) else f"delta.{quoted(location)}"
+    return quote_name(*parts(location)) if is_catalog_name(location) else f"delta.{quote_name(location)}"
 
 
 def local_path(location: str) -> Path | None:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from windrow.delta import durable
 from windrow.delta.locations import local_path
-from windrow.delta.logfiles import newest
-from windrow.delta.table import translate_write_errors, unwritable
+from windrow.delta.logfiles import newest_version
+from windrow.delta.table import translate_write_errors, unwritable_error
 from windrow.errors import CommitNotDurableError, TableLockedError
 
 LOCK_TIMEOUT_SECONDS = 120.0
@@ -48,7 +48,7 @@ def commit_lock(location: str, sync: bool = True) -> Iterator[None]:
             "Find the process that writes to this table; the lock is free when that process ends.",
         ) from error
     except OSError as error:
-        raise unwritable(location, "table", error) from error
+        raise unwritable_error(location, "table", error) from error
     try:
         # guard: commit-durable
         with _syncing(path) if sync else nullcontext():
@@ -62,7 +62,7 @@ def _syncing(path: Path) -> Iterator[None]:
     """Sync the commits made inside, even if something fails after the commit; then that error is raised."""
     before = None
     with suppress(OSError):  # the writer reports what is wrong with the table
-        before = newest(path)
+        before = newest_version(path)
     try:
         yield
     except BaseException:
@@ -96,7 +96,7 @@ def sync_recent(location: str) -> None:
     if path is not None:
         path = path.resolve()
         with translate_write_errors(location, "depot"):
-            before = newest(path)
+            before = newest_version(path)
         _sync_new(path, before)
 
 

@@ -181,7 +181,7 @@ def ledger_schema_of(columns: pa.Schema) -> pa.Schema:
     return tables.ledger_schema(of_column(columns), raw=tables.reads_raw_depot(columns.names))
 
 
-def added(commits: Iterable[Commit], after: int, last_version: int) -> dict[int, int | None]:
+def count_added_rows(commits: Iterable[Commit], after: int, last_version: int) -> dict[int, int | None]:
     """Return how many rows each version after `after` up to `last_version` added; None if its commit does not say.
 
     Raises DepotUnreadableError if a version is no longer in the log, because skipping it would lose data.

@@ -43,7 +43,7 @@ def versions(files: Iterable[str]) -> list[int]:
     return [int(match[1]) for name in files if (match := ENTRY.fullmatch(name))]
 
 
-def newest(root: Path) -> int:
+def newest_version(root: Path) -> int:
     """Return the newest version of a table, -1 if there is none, counting from the last checkpoint on."""
     start = last_checkpoint(root) or 0
     if not (root / entry_path(start)).exists():

@@ -17,9 +17,9 @@ from windrow.delta import durable
 from windrow.delta.locations import local_path
 from windrow.delta.lock import commit_lock
 from windrow.delta.logfiles import entry_path
-from windrow.delta.query import Relation, TableRows, answer
+from windrow.delta.query import Relation, TableRows, execute
 from windrow.delta.table import files_in, history, open_table, translate_read_errors, translate_write_errors
-from windrow.model.tables import PROGRESS, is_topology_ledger, reached, reached_of
+from windrow.model.tables import PROGRESS, is_topology_ledger, reached_query, reached_version
 
 TARGET_SIZE = 100 * 1024 * 1024  # bytes, what delta-rs compacts to unless the table has its own setting
 ATTEMPTS = 5
@@ -31,7 +31,7 @@ KNOWN_FEATURES = {"appendOnly", "changeDataFeed", "checkConstraints", "invariant
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
+class CompactionResult:
     """How many files a compaction removed and added (None: unknown in a dry run)."""
 
     removed: int
@@ -56,7 +56,7 @@ class TableMaintenance(Protocol):
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Set properties in a separate commit."""
 
-    def compact(self, state: str | None, dry_run: bool, below: int | None = None) -> Compacted | None:
+    def compact(self, state: str | None, dry_run: bool, below: int | None = None) -> CompactionResult | None:
         """Merge small files."""
 
     def compacted_at(self, since: int) -> int | None:
@@ -108,17 +108,17 @@ class DeltaRsMaintenance:
         """Set properties in a separate commit."""
         self._commit(lambda table: table.alter.set_table_properties(dict(properties)))
 
-    def compact(self, state: str | None, dry_run: bool, below: int | None = None) -> Compacted:
+    def compact(self, state: str | None, dry_run: bool, below: int | None = None) -> CompactionResult:
         """Merge small files.
 
         A microbatch that commits meanwhile would make this fail. On a local disk the microbatch waits for the lock;
         elsewhere the compaction is tried again.
         """
         if dry_run:
-            return Compacted(self._small_files(state, below or TARGET_SIZE), None)
+            return CompactionResult(self._small_files(state, below or TARGET_SIZE), None)
         partition = None if state is None else [("state", "=", state)]
         metrics = self._commit(lambda table: table.optimize.compact(partition, target_size=below))
-        return Compacted(int(metrics["numFilesRemoved"]), int(metrics["numFilesAdded"]))
+        return CompactionResult(int(metrics["numFilesRemoved"]), int(metrics["numFilesAdded"]))
 
     def compacted_at(self, since: int) -> int | None:
         """Return the time of the last compaction (microseconds), None if there was none since `since`."""
@@ -151,8 +151,8 @@ class DeltaRsMaintenance:
         rows = TableRows(table, self.location, self.role)
         named = Relation(["microbatch", PROGRESS], columns)
         with rows.opened({"ledger": named}, {}) as connection:
-            result = answer(connection, reached(columns, "ledger", started, before)).read_all()
-        return reached_of(result.to_pylist(), depot_id)
+            result = execute(connection, reached_query(columns, "ledger", started, before)).read_all()
+        return reached_version(result.to_pylist(), depot_id)
 
     def logged_at(self, version: int) -> int | None:
         """Return the time of a version's log file (microseconds), None for a table that is not on a local disk."""

@@ -43,7 +43,7 @@ from windrow.delta.logfiles import (
     json_object,
     last_checkpoint,
     names,
-    newest,
+    newest_version,
     note,
     read_entry,
     versions,
@@ -123,7 +123,7 @@ def _mended(root: Path, location: str, role: str) -> QuarantinedVersions | None:
         time.sleep(SECOND_LOOK)
     if torn is None:
         return None
-    version = newest(root) + 1 if torn.first is None else torn.first
+    version = newest_version(root) + 1 if torn.first is None else torn.first
     if role == "depot" and not _is_own(root, version):
         return None
     # guard: damaged-stays
@@ -141,7 +141,7 @@ def _mended(root: Path, location: str, role: str) -> QuarantinedVersions | None:
             f"version {torn.first} of the {role} at {location} is torn, but {torn.whole_behind} after it is whole",
             "For a ledger, run `windrow recover`; for a depot, bring the log entry back from a copy.",
         )
-    return set_aside(location, role, torn.first, torn.hints)
+    return quarantine_versions(location, role, torn.first, torn.hints)
 
 
 def drop_unreadable_versions(ledger: str, lost: QuarantinedVersions | None) -> None:
@@ -163,11 +163,11 @@ def drop_unreadable_versions(ledger: str, lost: QuarantinedVersions | None) -> N
                 break
             first = version
         if first is not None:
-            set_aside(ledger, "ledger", first)
+            quarantine_versions(ledger, "ledger", first)
     SYNCED.clear()
 
 
-def set_aside(
+def quarantine_versions(
     location: str, role: str, first: int, hints: Iterable[str] = (), whole: bool = False
 ) -> QuarantinedVersions:
     """Move the versions from `first` on out of a local table's log; with `whole` or from version 0 on, the whole table.
@@ -193,14 +193,14 @@ def set_aside(
 def _is_own(root: Path, version: int) -> bool:
     """Whether Windrow created a depot: the version before says so, and where there is none it was about to."""
     if version > 0:
-        with suppress(DeltaError):  # the versions before are not whole either, which `set_aside` says
+        with suppress(DeltaError):  # the versions before are not whole either, which `quarantine_versions` says
             comment = DeltaTable(root, version=version - 1).metadata().description
             # guard: only-own-tables
             return comment in (DEPOT_COMMENT, chunks.COMMENT)
     return True
 
 
-class Torn(NamedTuple):
+class TornLog(NamedTuple):
     """What is wrong in a log: the first torn entry, a whole one after it, and torn files that only save time.
 
     `damaged` is the newest entry that is neither whole nor torn.
@@ -212,7 +212,7 @@ class Torn(NamedTuple):
     damaged: int | None
 
 
-def _torn(root: Path) -> Torn | None:
+def _torn(root: Path) -> TornLog | None:
     """Check the end of a log, the newest entry first."""
     first = behind = seen = damaged = None
     version = whole_ones = 0
@@ -228,7 +228,7 @@ def _torn(root: Path) -> Torn | None:
             break
     hints = _torn_hints(root / LOG, log_names, version)
     wrong = first is not None or damaged is not None or hints
-    return Torn(first, behind, hints, damaged) if wrong else None
+    return TornLog(first, behind, hints, damaged) if wrong else None
 
 
 def is_intact(root: Path, version: int) -> bool:

@@ -22,7 +22,7 @@ from deltalake.exceptions import DeltaError
 from windrow.columnar.arrow import empty_table, to_plain_type
 from windrow.delta.database import database, disk_error, is_full
 from windrow.delta.locations import local_path
-from windrow.delta.table import beyond_files, translate_read_errors, unreadable
+from windrow.delta.table import beyond_files, translate_read_errors, unreadable_error
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -78,7 +78,9 @@ class TableRows:
                     cursor.execute(f"CREATE TEMP VIEW {name} AS {query}")
                 yield cursor
             except (duckdb.Error, pa.ArrowException, OSError) as error:  # Arrow hands errors of DuckDB on
-                raise disk_error(error) if is_full(error) else unreadable(self.location, self.role, error) from error
+                raise (
+                    disk_error(error) if is_full(error) else unreadable_error(self.location, self.role, error)
+                ) from error
 
     def _select(self, cursor: DuckDBPyConnection, name: str, relation: Relation) -> str:
         columns = [column for column in self._types if column in relation.columns]
@@ -127,7 +129,7 @@ class TableRows:
         return f"read_parquet([{listed}], schema = MAP {{{known}}}, hive_partitioning = false)"
 
 
-def answer(connection: DuckDBPyConnection, statement: str) -> pa.RecordBatchReader:
+def execute(connection: DuckDBPyConnection, statement: str) -> pa.RecordBatchReader:
     """Return the answer to a statement in plain types, with sums as whole numbers; it is read on demand."""
     rows = connection.sql(statement)
     has_lists = any("[]" in str(type_) for type_ in rows.types)

@@ -62,7 +62,7 @@ CAUSES = (
 )
 
 
-def cause_of(error: BaseException, location: str) -> tuple[str, str] | None:
+def explain_store_error(error: BaseException, location: str) -> tuple[str, str] | None:
     """Return why a store does not answer and what to do, None for local tables and other errors."""
     if local_path(location) is not None:
         return None

@@ -22,7 +22,7 @@ from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSys
 
 from windrow.delta.locations import absolute, local_path
 from windrow.delta.logfiles import LOG, Condition, entry_path, names, read_entry, versions
-from windrow.delta.store_errors import cause_of
+from windrow.delta.store_errors import explain_store_error
 from windrow.errors import (
     REPORT,
     InternalError,
@@ -59,25 +59,25 @@ class EmptyEntry(OSError):
 @contextmanager
 def translate_read_errors(location: str, role: str) -> Iterator[None]:
     """Read a depot or ledger. Raises TableUnreadableError, and InternalError if delta-rs panics."""
-    with unpanicked(location, role):
+    with translate_panics(location, role):
         try:
             yield
         except READ_ERRORS as error:
-            raise unreadable(location, role, error) from error
+            raise unreadable_error(location, role, error) from error
 
 
 @contextmanager
 def translate_write_errors(location: str, role: str) -> Iterator[None]:
     """Write to a depot or ledger. Raises TableUnwritableError: a commit that failed left nothing that counts."""
-    with unpanicked(location, role):
+    with translate_panics(location, role):
         try:
             yield
         except READ_ERRORS as error:
-            raise unwritable(location, role, error) from error
+            raise unwritable_error(location, role, error) from error
 
 
 @contextmanager
-def unpanicked(location: str, role: str) -> Iterator[None]:
+def translate_panics(location: str, role: str) -> Iterator[None]:
     """Use delta-rs. Its panics, which are no `Exception` and would end a thread or the program, are InternalError."""
     try:
         yield
@@ -88,12 +88,12 @@ def unpanicked(location: str, role: str) -> Iterator[None]:
         raise
 
 
-def unreadable(location: str, role: str, error: Exception) -> TableUnreadableError:
+def unreadable_error(location: str, role: str, error: Exception) -> TableUnreadableError:
     """Return the error for a table that exists but cannot be read."""
     path = local_path(location)
     if path is not None and path.is_file():
         return TableUnreadableError(f"{location} is a file, not a table", f"Name the directory of the {role}.")
-    if (cause := cause_of(error, location)) is not None:
+    if (cause := explain_store_error(error, location)) is not None:
         return TableUnreadableError(f"the {role} at {location} cannot be read: {cause[0]}", cause[1])
     if (gone := GONE_FILE.search(str(error))) is not None:
         return TableUnreadableError(
@@ -127,9 +127,9 @@ def damaged_entry(location: str) -> str | None:
     return None
 
 
-def unwritable(location: str, role: str, error: Exception) -> TableUnwritableError:
+def unwritable_error(location: str, role: str, error: Exception) -> TableUnwritableError:
     """Return the error for a table that cannot be written."""
-    if (cause := cause_of(error, location)) is not None:
+    if (cause := explain_store_error(error, location)) is not None:
         return TableUnwritableError(f"the {role} at {location} cannot be written: {cause[0]}", cause[1])
     return TableUnwritableError(
         f"the {role} at {location} cannot be written: {first_line(error)}",
@@ -137,7 +137,7 @@ def unwritable(location: str, role: str, error: Exception) -> TableUnwritableErr
     )
 
 
-def overtaken(location: str) -> TableUnwritableError:
+def overtaken_error(location: str) -> TableUnwritableError:
     """Return the error for an append that comes after one of a later plan."""
     return TableUnwritableError(
         f"{location} has rows that were appended under a later plan of these states, so this one is of no use",
@@ -265,7 +265,7 @@ OPEN_TABLES: dict[str, TableSnapshot] = {}
 MAX_OPEN = 8
 
 
-def filtered(table: DeltaTable, filters: FilterType, columns: Sequence[str] | None) -> pa.Table:
+def read_filtered(table: DeltaTable, filters: FilterType, columns: Sequence[str] | None) -> pa.Table:
     """Read the rows of a table that pass filters (`column, operator, value`), in some columns or all.
 
     Of lists of filters, rows pass one.

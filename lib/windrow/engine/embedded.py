@@ -13,7 +13,7 @@ from windrow.delta.locations import is_catalog_name, local_path
 from windrow.delta.lock import commit_lock
 from windrow.delta.log import DeltaRsLog, number_after
 from windrow.delta.maintenance import DeltaRsMaintenance
-from windrow.delta.table import UNTRIMMED, latest_table, open_table, overtaken, translate_write_errors
+from windrow.delta.table import UNTRIMMED, latest_table, open_table, overtaken_error, translate_write_errors
 from windrow.engine.engine import Engine, SideFiles
 from windrow.engine.side_files import DeltaRsJournal, LocalSideFiles, StoredSideFiles
 from windrow.errors import EngineUnavailableError, InternalError
@@ -95,4 +95,4 @@ class EmbeddedEngine(Engine):
                 )
             # guard: later-plan-told
             elif recorded > version:
-                raise overtaken(place)
+                raise overtaken_error(place)

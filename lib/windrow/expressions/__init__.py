@@ -21,7 +21,15 @@ import pyarrow as pa
 
 from windrow.columnar.arrow import to_plain_type
 from windrow.errors import ExpressionError
-from windrow.expressions.attempts import Attempt, Fault, Rewriting, around, fault_embedded, fault_on_spark, first
+from windrow.expressions.attempts import (
+    Attempt,
+    Fault,
+    Rewriting,
+    fault_embedded,
+    fault_on_spark,
+    first_fault,
+    sentence_parts,
+)
 from windrow.expressions.casts import (
     OTHERWISE,
     UnsupportedExpression,
@@ -33,7 +41,7 @@ from windrow.expressions.casts import (
     spark_type,
 )
 from windrow.expressions.structs import struct, struct_faults
-from windrow.expressions.translation import counted, translate
+from windrow.expressions.translation import duckdb_field, translate
 from windrow.model import messages
 
 ROWS_AT_ONCE = 65_536
@@ -169,7 +177,7 @@ class ColumnMapping:
                 cast_ = _cast(attempt, spark_type(type_), name, fault_on_spark)
                 select.append(f"{cast_.value} AS `{name}`")
                 faults.append(cast_.fault)
-        return [*select, f"{first(*faults, 'CAST(NULL AS STRING)')} AS `{messages.INVALID_VALUE}`"]
+        return [*select, f"{first_fault(*faults, 'CAST(NULL AS STRING)')} AS `{messages.INVALID_VALUE}`"]
 
     def _duckdb_attempts(self, schema: pa.Schema, types: pa.Schema) -> list[str]:
         """Return what `duckdb_select` does, with NULL for values that cannot be cast, and SQL that says which."""
@@ -185,7 +193,7 @@ class ColumnMapping:
                 else:
                     values, to = translate(tree, schema), spark_type(type_)
                     value = cast(values, to, attempt=to != "STRING")
-                    faults += [fault(values, to, *around(name, to)).sql] if to != "STRING" else []
+                    faults += [fault(values, to, *sentence_parts(name, to)).sql] if to != "STRING" else []
                 select.append(f'{value.sql} AS "{name}"')
         return [*select, f'coalesce({", ".join([*faults, "CAST(NULL AS STRING)"])}) AS "{messages.INVALID_VALUE}"']
 
@@ -210,7 +218,7 @@ class ColumnMapping:
         import duckdb
 
         used = self.used(reader.schema.names) or {reader.schema.names[0]}
-        schema = pa.schema([counted(field) for field in reader.schema if field.name in used])
+        schema = pa.schema([duckdb_field(field) for field in reader.schema if field.name in used])
         done = 0
         with duckdb.connect(config={"enable_external_access": False}) as connection:
             for batch in reader:

@@ -38,16 +38,16 @@ class Attempt:
             value = f"try_validate_utf8(CAST({self.value} AS STRING))"
         else:
             value = f"TRY_CAST({self.value} AS {type_})"
-        return Attempt(value, first(self.fault, fault(self.value, type_, column)))
+        return Attempt(value, first_fault(self.fault, fault(self.value, type_, column)))
 
 
-def first(*faults: str | None) -> str | None:
+def first_fault(*faults: str | None) -> str | None:
     """Return SQL for the first of some faults."""
     some = [fault for fault in faults if fault]
     return f"coalesce({', '.join(some)})" if len(some) > 1 else some[0] if some else None
 
 
-def around(column: str, type_: str) -> tuple[str, str]:
+def sentence_parts(column: str, type_: str) -> tuple[str, str]:
     """Return the texts before and after a value in the sentence that it cannot be cast."""
     return f"{column}: '", f"' {_what(type_)}"
 
@@ -63,7 +63,7 @@ def fault_on_spark(value: str, type_: str, column: str) -> str:
 
 def fault_embedded(value: str, type_: str, column: str) -> str:
     """Return what is wrong with a cast, for the translation, which knows the types."""
-    before, after = map(_quoted, around(column, type_))
+    before, after = map(_quoted, sentence_parts(column, type_))
     return f"{MARKER}(CAST(({value}) AS {type_}), {before}, {after})"
 
 
@@ -103,7 +103,7 @@ class Rewriting:
             parts.append(self._gap(at, start) + attempt.value)
             faults.append(attempt.fault)
             at = end
-        return Attempt("".join(parts), first(*faults))
+        return Attempt("".join(parts), first_fault(*faults))
 
     def _part(self, at: int, stop: int) -> tuple[int, Attempt]:
         """Return the attempt at the call, CASE, pair of brackets or token that begins here, and where it ends."""
@@ -133,7 +133,7 @@ class Rewriting:
                 arguments = replace(arguments, fault=_of_choice(attempts))
             case "if" | "iff", [condition, then, otherwise]:
                 taken = _either(condition.value, then.fault, otherwise.fault)
-                arguments = replace(arguments, fault=first(condition.fault, taken))
+                arguments = replace(arguments, fault=first_fault(condition.fault, taken))
             case ("to_timestamp", [text]) | ("decode", [text, _]):
                 arguments = text.cast("STRING" if is_text else "TIMESTAMP", self.column, self.fault)
             case "timestamp_seconds" | "timestamp_millis", [number]:
@@ -153,13 +153,13 @@ class Rewriting:
         sentence = _sentence(self.column, f"CAST({value} AS STRING)", "is out of range")
         return Attempt(
             f"{name}(CASE WHEN {value} BETWEEN -{limit} AND {limit} THEN {value} END)",
-            first(count.fault, f"CASE WHEN {value} NOT BETWEEN -{limit} AND {limit} THEN {sentence} END"),
+            first_fault(count.fault, f"CASE WHEN {value} NOT BETWEEN -{limit} AND {limit} THEN {sentence} END"),
         )
 
     def _arguments(self, at: int, opening: int, attempts: Sequence[Attempt]) -> Attempt:
         """Return the attempts at what stands between brackets as one, with what is before them."""
         value = self._slice(at, opening + 1) + ", ".join(attempt.value for attempt in attempts) + ")"
-        return Attempt(value, first(*(attempt.fault for attempt in attempts)))
+        return Attempt(value, first_fault(*(attempt.fault for attempt in attempts)))
 
     def _case(self, at: int, end: int) -> Attempt:
         """Return the attempt at CASE: each branch counts where it is taken."""
@@ -172,8 +172,8 @@ class Rewriting:
         fault = ranges[-1].fault if kinds[-1] == "ELSE" else None
         for condition, then in reversed(branches):
             test = f"({operand.value}) = ({condition.value})" if operand.value else condition.value
-            fault = first(condition.fault, _either(test, then.fault, fault))
-        return Attempt(f"CASE {operand.value} {value} END", first(operand.fault, fault))
+            fault = first_fault(condition.fault, _either(test, then.fault, fault))
+        return Attempt(f"CASE {operand.value} {value} END", first_fault(operand.fault, fault))
 
     def _outer(self, start: int, stop: int) -> list[int]:
         """Return the places in a range that are within no brackets and no CASE of it."""
@@ -232,5 +232,5 @@ def _of_choice(attempts: Sequence[Attempt]) -> str | None:
     """Return the fault of values of which the first one that is not NULL is taken."""
     fault = None
     for attempt in reversed(attempts):
-        fault = first(attempt.fault, _either(f"({attempt.value}) IS NULL", fault, None))
+        fault = first_fault(attempt.fault, _either(f"({attempt.value}) IS NULL", fault, None))
     return fault

@@ -89,7 +89,7 @@ def resolve(root: str, columns: Sequence[str]) -> str:
     return matching[0] if matching else refuse(f"the input has no column {root!r}", closest_name(root, columns))
 
 
-def quoted(text: str) -> str:
+def quote_text(text: str) -> str:
     """Return a text as SQL."""
     return "'" + text.replace("'", "''") + "'"
 
@@ -184,7 +184,7 @@ def fault(value: TypedSql, target: str, before: str, after: str) -> TypedSql:
         return TypedSql("CAST(NULL AS STRING)", "STRING")
     attempt = cast(value, target, attempt=True).sql
     shown = f"hex({value.sql})" if value.kind == "BINARY" else cast(value, "STRING").sql
-    sentence = f"{quoted(before)} || substring({shown}, 1, {MAX_QUOTED}) || {quoted(after)}"
+    sentence = f"{quote_text(before)} || substring({shown}, 1, {MAX_QUOTED}) || {quote_text(after)}"
     return TypedSql(f"CASE WHEN {value.sql} IS NOT NULL AND {attempt} IS NULL THEN {sentence} END", "STRING")
 
 

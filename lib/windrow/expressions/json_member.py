@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from windrow.expressions.casts import TypedSql, cast, quoted
+from windrow.expressions.casts import TypedSql, cast, quote_text
 
 # What a path of get_json_object leads through: fields by name, and then elements by number.
 STEP = re.compile(r"""\.([\w@:-]+)|\['([\w@:. -]+)'\]|(?<!\$)\[(\d+)\]""")
@@ -42,13 +42,13 @@ def json_member(*values: TypedSql) -> TypedSql | None:
     text, places = values[0].sql, ["$"]
     for dotted, bracketed, number in steps:
         places.append(places[-1] + (f"[{number}]" if number else f'."{dotted or bracketed}"'))
-    keys = [f"json_keys({text}, {quoted(place)})" for place in places[:-1]]
-    member = f"json_extract_string({text}, {quoted(places[-1])})"
+    keys = [f"json_keys({text}, {quote_text(place)})" for place in places[:-1]]
+    member = f"json_extract_string({text}, {quote_text(places[-1])})"
     named = not steps[-1][2]
-    there = f"json_type({text}, {quoted(places[-1])}) IS NOT NULL"
+    there = f"json_type({text}, {quote_text(places[-1])}) IS NOT NULL"
     sql = MEMBER.format(
         x=text,
-        path=quoted(places[-1]),
+        path=quote_text(places[-1]),
         lax=LAX,
         twice=" OR ".join(f"coalesce(length({key}) > length(list_distinct({key})), false)" for key in keys),
         null="" if named else f"WHEN {there} THEN 'null'",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.expressions.attempts import around
+from windrow.expressions.attempts import sentence_parts
 from windrow.expressions.casts import TypedSql, cast, fault, refuse, resolve
 from windrow.expressions.translation import member, translate
 
@@ -24,7 +24,7 @@ def struct_faults(node: Any, schema: pa.Schema, types: Mapping[str, str], column
     """Return the SQL of what is wrong with each field of a struct in a column that `struct` attempts to cast."""
     fields, _ = _fields(node, schema)
     return [
-        fault(fields[resolve(name, list(fields))], type_, *around(f"{column}.{name}", type_)).sql
+        fault(fields[resolve(name, list(fields))], type_, *sentence_parts(f"{column}.{name}", type_)).sql
         for name, type_ in types.items()
         if type_ != "STRING"
     ]

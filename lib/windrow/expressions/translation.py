@@ -21,7 +21,7 @@ from windrow.expressions.casts import (
     cast,
     decimal,
     fault,
-    quoted,
+    quote_text,
     refuse,
     resolve,
     spark_type,
@@ -118,7 +118,7 @@ def translate(node: Any, schema: pa.Schema) -> TypedSql:
     return _call("Not", value) if parts.get("negate") else value
 
 
-def counted(field: pa.Field) -> pa.Field:
+def duckdb_field(field: pa.Field) -> pa.Field:
     """Return the field as DuckDB gets it: a time as a count, a float32 as its shortest text, and no dictionaries."""
     type_ = _decoded(field.type)
     if pa.types.is_float32(type_):
@@ -145,7 +145,7 @@ def member(value: TypedSql, name: str) -> TypedSql:
     if value.inside is None or not pa.types.is_struct(value.inside):
         refuse(f"{value.type} has no field {name!r}")
     field = value.inside.field(resolve(name, value.inside.names))
-    return _part(f"struct_extract({value.sql}, {quoted(field.name)})", field.type)
+    return _part(f"struct_extract({value.sql}, {quote_text(field.name)})", field.type)
 
 
 def _entry(node: Any, schema: pa.Schema) -> TypedSql:
@@ -169,7 +169,7 @@ def _json(node: Any, schema: pa.Schema) -> TypedSql:
             refuse(
                 f"the embedded engine has no JSON of {value.type}, which {column.name} is", "Name the other columns."
             )
-        name = quoted(json.dumps(column.name, ensure_ascii=False) + ":")
+        name = quote_text(json.dumps(column.name, ensure_ascii=False) + ":")
         text = cast(value, "STRING").sql if value.kind in NUMBERS else ""  # others have their own way into JSON
         members.append(f"({name} || {JSON[value.kind].format(x=value.sql, text=text)})")
     return TypedSql(f"('{{' || concat_ws(',', {', '.join(members)}) || '}}')", "STRING")
@@ -211,7 +211,7 @@ def _part(sql: str, type_: pa.DataType) -> TypedSql:
 
 
 def _text(text: str) -> TypedSql:
-    return TypedSql(quoted(text), "STRING", text)
+    return TypedSql(quote_text(text), "STRING", text)
 
 
 def _number(text: str) -> TypedSql:
@@ -344,7 +344,7 @@ def _fixed(kind: type, fits: Callable[[Any], Any]) -> Callable[[TypedSql], str |
 
 def _pattern(text: str | int | None) -> str | None:
     pattern = java_to_re2(text) if isinstance(text, str) else None
-    return None if pattern is None else quoted(pattern)
+    return None if pattern is None else quote_text(pattern)
 
 
 def _lettered(text: str) -> str:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from windrow.columnar.arrow import read_only
 from windrow.columnar.blocks import load_u64, lowest_set_bit
-from windrow.columnar.compiled import ByteArray, Flags, Ints, compiled, inlined
+from windrow.columnar.compiled import ByteArray, Flags, Ints, compile_lazily, inline
 from windrow.errors import SettingsError
 
 Step = Callable[[Any, int], tuple[Hashable, bool]]
@@ -147,7 +147,7 @@ class TransitionSummary(NamedTuple):
     longest: list[int]
 
 
-@compiled
+@compile_lazily
 def _follow(
     steps: npt.NDArray[np.uint32],
     marks: ByteArray,
@@ -200,7 +200,7 @@ def _follow(
     return count, int(here), int(row >> ROW), start if count == 0 else int(room[count - 1])
 
 
-@inlined
+@inline
 def _found(buffer: ByteArray, at: np.uint64, marks: ByteArray, result: ByteArray) -> np.uint64:
     """Return which of the 64 bytes at a place are marks, the first byte in the lowest bit; `result` has room for them.
 

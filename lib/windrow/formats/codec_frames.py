@@ -38,7 +38,7 @@ class CodecError(Exception):
     """Bytes are not whole frames of the codec, or decode to more than allowed; the message is one line."""
 
 
-class CutShort(CodecError):
+class TruncatedFrame(CodecError):
     """The bytes end before the frame does."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class FrameSource:
         """Return exactly `count` bytes. Raises CutShort if there are fewer."""
         content = self.peek(count)
         if len(content) < count:
-            raise CutShort
+            raise TruncatedFrame
         self._rest = self._rest[count:]
         self.position += count
         return content
@@ -125,7 +125,7 @@ def require_frame(source: FrameSource, codec: Codec, where: str) -> None:
         article = "an" if codec in {"lz4", "xz"} else "a"
         raise CodecError(f"expected {article} {codec} frame{where}, found the bytes {start.hex(' ')}")
     if len(start) < min(4, len(MAGIC[codec])):
-        raise CutShort
+        raise TruncatedFrame
 
 
 class Decoder(Protocol):
@@ -181,7 +181,7 @@ def _by_decoder(codec: str, decoder_of: Callable[[], Decoder]) -> Callable[[Fram
             except (zlib.error, OSError, lzma.LZMAError, EOFError) as error:
                 raise CodecError(f"the {codec} data is damaged: {first_line(error)}") from error
             if hungry and not (data or piece or decoder.eof):
-                raise CutShort
+                raise TruncatedFrame
             if piece:
                 yield piece
         source.unread(decoder.unused_data)
@@ -217,7 +217,7 @@ def _skip(source: FrameSource) -> None:
     while left:
         buffer = source.read_some()
         if not buffer:
-            raise CutShort
+            raise TruncatedFrame
         source.unread(buffer[left:])
         left -= len(buffer[:left])
 
@@ -260,7 +260,7 @@ def _lz4_blocks(source: FrameSource) -> Iterator[bytes]:
 def _snappy_chunk(source: FrameSource) -> Iterator[bytes]:
     head = source.exactly(4)
     try:
-        yield snappy.decode_chunk(head[0], source.exactly(snappy.size_of(head)))
+        yield snappy.decode_chunk(head[0], source.exactly(snappy.chunk_size(head)))
     except SnappyError as error:
         raise CodecError(f"the snappy data is damaged: {error}") from error
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from windrow.formats.codec_frames import FRAMES, MAGIC, Codec, CodecError, CutShort, FrameSource, require_frame
+from windrow.formats.codec_frames import FRAMES, MAGIC, Codec, CodecError, FrameSource, TruncatedFrame, require_frame
 
 __all__ = ["Codec", "CodecError", "Damage", "Frame", "decode_whole", "frames", "has_magic", "next_magic", "stream"]
 
@@ -40,7 +40,7 @@ def frames(buffer: bytes, start: int, codec: Codec, max_bytes: int) -> Iterator[
         try:
             require_frame(source, codec, "")
             content = b"".join(_bounded(FRAMES[codec](source), max_bytes, f"the {codec} frame"))
-        except CutShort:
+        except TruncatedFrame:
             return
         except CodecError as error:
             yield Damage(at, str(error))

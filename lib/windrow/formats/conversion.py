@@ -90,12 +90,12 @@ def details(texts: Texts, what: str) -> pa.Array:
     tail = pc.if_else(pc.greater(pc.utf8_length(whole), MAX_QUOTED), "'...", "'")
     shown = pc.binary_join_element_wise("'", pc.utf8_slice_codeunits(whole, 0, MAX_QUOTED), tail, "")
     if odd.size:
-        mended = pa.array([quoted(text) for text in short.some(odd)], pa.string())
+        mended = pa.array([quote_bytes(text) for text in short.some(odd)], pa.string())
         shown = pc.replace_with_mask(shown, pa.array(~fine), mended)
     return pc.binary_join_element_wise(shown, what, " ")
 
 
-def quoted(text: bytes) -> str:
+def quote_bytes(text: bytes) -> str:
     """Return bytes as a short quoted text for people."""
     shown = text[:MAX_READ_BYTES].decode(errors="backslashreplace")
     return f"'{shown}'" if len(shown) <= MAX_QUOTED else f"'{shown[:MAX_QUOTED]}'..."
@@ -131,7 +131,7 @@ def _integers(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
 
 def _truths(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
     values = np.empty(texts.count, np.bool_)
-    good = numerals.truths(*_places(texts), values)
+    good = numerals.parse_booleans(*_places(texts), values)
     return _array(field.type, np.packbits(values, bitorder="little"), good), good
 
 

@@ -16,7 +16,7 @@ from windrow.columnar.arrow import read_only
 from windrow.columnar.compiled import Ints
 from windrow.errors import SettingsError
 from windrow.formats import grammar
-from windrow.formats.conversion import ENCODING, convert, quoted
+from windrow.formats.conversion import ENCODING, convert, quote_bytes
 from windrow.formats.csv_cells import EMPTY, MALFORMED, OPEN, Cells, Marks
 from windrow.formats.fields import Field, require_unsized
 from windrow.formats.format import Format
@@ -26,7 +26,7 @@ from windrow.formats.records import (
     SYNTAX,
     TEXT_AFTER_QUOTE,
     FieldParser,
-    HeaderRefused,
+    InvalidHeader,
     ParseResult,
     Records,
     uniform_rejects,
@@ -83,7 +83,7 @@ class CsvParser(FieldParser):
         whole = Records(buffer, np.array([0]), np.array([buffer.size]))
         count = int(Cells.of(whole, self._marks, np.empty(0, np.int64)).count[0])
         if count in BROKEN:
-            raise HeaderRefused(SYNTAX, f"the header: {BROKEN[count]}")
+            raise InvalidHeader(SYNTAX, f"the header: {BROKEN[count]}")
         cells = Cells.of(whole, self._marks, np.arange(count))
         names = [_name(*cells.texts(row, ()).some(np.zeros(1, np.int64))) for row in range(count)]
         order = list(names)
@@ -93,7 +93,7 @@ class CsvParser(FieldParser):
             if len(same) != 1:
                 there = ", ".join(names) or "none"
                 what = "repeats" if same else "does not have"
-                raise HeaderRefused(COLUMNS, f"the header {what} the field {field.name!r}; its columns: {there}")
+                raise InvalidHeader(COLUMNS, f"the header {what} the field {field.name!r}; its columns: {there}")
             order[same[0]] = field.name
         return replace(self, order=tuple(order))
 
@@ -130,4 +130,4 @@ def _name(text: bytes) -> str:
     try:
         return text.decode()
     except UnicodeDecodeError:
-        raise HeaderRefused(ENCODING, f"the header: {quoted(text)} is not UTF-8") from None
+        raise InvalidHeader(ENCODING, f"the header: {quote_bytes(text)} is not UTF-8") from None

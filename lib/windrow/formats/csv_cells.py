@@ -16,7 +16,7 @@ import numpy as np
 
 from windrow.columnar.arrow import read_only
 from windrow.columnar.blocks import EIGHT, count_before_mark, load_u64, mark_equal
-from windrow.columnar.compiled import ByteArray, Flags, Ints, compiled, inlined
+from windrow.columnar.compiled import ByteArray, Flags, Ints, compile_lazily, inline
 from windrow.formats.records import Records
 from windrow.formats.texts import Texts
 
@@ -73,7 +73,7 @@ class Cells:
         return Texts(read_only(plain), bounds[:-1], bounds[1:], valid)
 
 
-@compiled
+@compile_lazily
 def _cut(
     buffer: ByteArray,
     first: Ints,
@@ -148,7 +148,7 @@ def _cut(
     return whole
 
 
-@inlined
+@inline
 def _is_blank(buffer: ByteArray, start: np.uint64, end: np.uint64) -> bool:
     """Tell whether there is nothing but spaces between two places."""
     while start < end and buffer[start] == SPACE:
@@ -156,7 +156,7 @@ def _is_blank(buffer: ByteArray, start: np.uint64, end: np.uint64) -> bool:
     return start == end
 
 
-@inlined
+@inline
 def _holds(buffer: ByteArray, start: np.uint64, end: np.uint64, text: ByteArray) -> bool:
     """Tell whether the bytes between two places hold a text."""
     size, result = np.uint64(len(text)), False
@@ -168,7 +168,7 @@ def _holds(buffer: ByteArray, start: np.uint64, end: np.uint64, text: ByteArray)
     return result
 
 
-@inlined
+@inline
 def _next(buffer: ByteArray, at: np.uint64, stop: np.uint64, one: np.uint8, other: np.uint8) -> np.uint64:
     """Return where the next of two bytes is, or `stop` if there is none before it."""
     while at + EIGHT <= stop:
@@ -182,7 +182,7 @@ def _next(buffer: ByteArray, at: np.uint64, stop: np.uint64, one: np.uint8, othe
     return at
 
 
-@compiled
+@compile_lazily
 def _mark_nulls(buffer: ByteArray, start: Ints, end: Ints, kind: ByteArray, word: ByteArray, valid: Flags) -> None:
     """Mark unquoted cells that are this word as NULL."""
     for number in range(len(start)):
@@ -193,7 +193,7 @@ def _mark_nulls(buffer: ByteArray, start: Ints, end: Ints, kind: ByteArray, word
             valid[number] = False
 
 
-@compiled
+@compile_lazily
 def _unquote(
     buffer: ByteArray, start: Ints, end: Ints, kind: ByteArray, quote: int, escape: int, plain: ByteArray
 ) -> Ints:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from windrow.columnar.arrow import read_only
 from windrow.columnar.blocks import EIGHT, count_before_mark, load_u64, mark_equal, mark_less_than
-from windrow.columnar.compiled import ByteArray, Flags, Ints, always_inlined, compiled, inlined
+from windrow.columnar.compiled import ByteArray, Flags, Ints, always_inlined, compile_lazily, inline
 from windrow.formats.conversion import read
 from windrow.formats.fields import RAW_JSON, Field
 from windrow.formats.records import FieldParser, Records
@@ -98,7 +98,7 @@ def _values(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
     return read(texts, field)
 
 
-@compiled
+@compile_lazily
 def _members(
     buffer: ByteArray,
     first: Ints,
@@ -217,7 +217,7 @@ def _next(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> tuple[np.uint64,
     return at, False, bool(at < stop and buffer[at] == CLOSED)
 
 
-@inlined
+@inline
 def _behind_blanks(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> np.uint64:
     while at < stop and buffer[at] <= BLANK:
         byte = buffer[at]
@@ -227,7 +227,7 @@ def _behind_blanks(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> np.uint
     return at
 
 
-@inlined
+@inline
 def _closing(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> np.uint64:
     """Return where the closing quote of a text is, or `stop` if the text has an escape or never ends."""
     while at + EIGHT <= stop:
@@ -248,7 +248,7 @@ def _closing(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> np.uint64:
     return stop
 
 
-@inlined
+@inline
 def _field(buffer: ByteArray, at: np.uint64, length: np.uint64, names: ByteArray, bounds: Ints) -> int:
     """Return which field has this name, -1 if none has."""
     for field in range(len(bounds) - 1):
@@ -261,7 +261,7 @@ def _field(buffer: ByteArray, at: np.uint64, length: np.uint64, names: ByteArray
     return -1
 
 
-@inlined
+@inline
 def _value(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> tuple[int, np.uint64]:
     """Return the kind of the value at this position, and where it ends; ODD if it is not plain."""
     if at >= stop:

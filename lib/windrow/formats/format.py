@@ -10,9 +10,9 @@ from windrow.formats import fields
 from windrow.formats.codec_frames import require_available
 from windrow.formats.fields import Field
 from windrow.formats.framing import DelimitedFraming, Framing
-from windrow.formats.installed import HINT, OWN, builder, failed
+from windrow.formats.installed import HINT, OWN, builder, plugin_error
 from windrow.formats.part import FormatPart
-from windrow.formats.records import HeaderRefused, Parser
+from windrow.formats.records import InvalidHeader, Parser
 
 Header = Callable[[bytes], Parser]
 
@@ -42,10 +42,10 @@ class Format:
             return self.parser
         try:
             return _using(self.header(header), self.used)
-        except (HeaderRefused, WindrowError):
+        except (InvalidHeader, WindrowError):
             raise
         except Exception as error:
-            raise failed(self.limits.type, "read a header", error) from error
+            raise plugin_error(self.limits.type, "read a header", error) from error
 
     def using(self, names: Collection[str]) -> Format:
         """Return the format that converts only the fields with these names, unless it is `strict`.
@@ -94,7 +94,7 @@ def format_of(section: FormatPart) -> Format:
         if isinstance(error, ModuleNotFoundError) and error.name == "msgspec":
             hint = "pip install 'windrow-delta[formats]'"
             raise MissingExtraError("JSON and MessagePack records need msgspec", hint) from error
-        raise failed(section.type, "be built", error) from error
+        raise plugin_error(section.type, "be built", error) from error
     if not isinstance(built, Format):
         raise FormatPluginError(f"the format {section.type!r} returns {type(built).__name__}, not a Format", HINT)
     require_available(section.compression)

@@ -23,10 +23,10 @@ import numpy as np
 import numpy.typing as npt
 
 from windrow.columnar.arrow import read_only
-from windrow.columnar.compiled import ByteArray, Flags, Ints, compiled
+from windrow.columnar.compiled import ByteArray, Flags, Ints, compile_lazily
 from windrow.errors import FormatPluginError
 from windrow.formats.automaton import Automaton, ScanResult
-from windrow.formats.installed import HINT, failed
+from windrow.formats.installed import HINT, plugin_error
 
 # The kinds of spans: a record, or cut off because it is too long, open at the end of the source, next to bytes that
 # never came, or malformed; or nothing but an empty line above a header.
@@ -110,7 +110,7 @@ class FunctionFinder:
             result = self.find_end(data, start)
             end = None if result is None else operator.index(result)
         except Exception as error:
-            raise failed(self.name, "find the end of a record", error) from error
+            raise plugin_error(self.name, "find the end of a record", error) from error
         if end is not None and not start < end <= len(data):
             where = "beyond the bytes that it was given" if end > start else "where it begins, or before"
             place = f"from {start} to {end} of {len(data)} bytes"
@@ -238,7 +238,7 @@ class SpanCollector:
         return FrameResult(start, end, decided_after, kind, rest, state)
 
 
-@compiled
+@compile_lazily
 def _behind_separators(buffer: ByteArray, start: Ints, end: Ints, opens: Flags, in_value: Flags) -> Ints:
     """Return where the first object or array of each record begins.
 
@@ -258,7 +258,7 @@ def _among(chosen: bytes) -> Flags:
     return np.isin(np.arange(256), list(chosen))
 
 
-@compiled
+@compile_lazily
 def _strip_delimiters(buffer: ByteArray, start: Ints, end: Ints, delimiter: ByteArray, strip_return: bool) -> Ints:
     """Return where records end without their delimiters; with `strip_return` without a carriage return before them."""
     stops = np.empty(len(start), np.int64)

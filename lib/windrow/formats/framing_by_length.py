@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from windrow.columnar.compiled import ByteArray, Ints, compiled
+from windrow.columnar.compiled import ByteArray, Ints, compile_lazily
 from windrow.formats.fields import Field
 from windrow.formats.format import Format
 from windrow.formats.framing import AFTER_GAP, GAP, OPEN, OVERSIZE, RECORD, FrameResult, SpanCollector
@@ -125,7 +125,7 @@ def _pieces(buffer: ByteArray, size: int, last: bool, kind: int, state: int) -> 
     return spans.framed(whole, state)
 
 
-@compiled
+@compile_lazily
 def _hop(buffer: ByteArray, at: int, width: int, big: bool, own: int, most: int, ends: Ints) -> tuple[int, int, int]:
     """Go from length to length, up to a record that is unfinished or too long, or until there is no room for its end.
 

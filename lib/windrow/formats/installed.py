@@ -31,7 +31,7 @@ class TransientFormatError(FormatPluginError):
     retryable = True
 
 
-def failed(name: str | None, what: str, error: Exception) -> FormatPluginError:
+def plugin_error(name: str | None, what: str, error: Exception) -> FormatPluginError:
     """Return the error for a format that could not do something."""
     kind = TransientFormatError if isinstance(error, TRANSIENT) else FormatPluginError
     return kind(f"the format {name!r} cannot {what}: {type(error).__name__}: {first_line(error)}", HINT)
@@ -55,7 +55,7 @@ def builder(name: str) -> Build:
     try:
         loaded: Build = entry.load()
     except Exception as error:
-        raise failed(name, f"be loaded from {entry.value}", error) from error
+        raise plugin_error(name, f"be loaded from {entry.value}", error) from error
     return loaded
 
 

@@ -31,7 +31,7 @@ from windrow.formats.framing import Content, DelimitedFraming
 from windrow.formats.members import TOO_DEEP, ObjectParser, ill_formed
 from windrow.formats.part import FormatPart
 from windrow.formats.records import SYNTAX, ParseResult, RecordError, Records
-from windrow.formats.shapes import NEGATIVE_ZERO, NumberText, Repeated, checked, has_floats, sign_zeros, structure
+from windrow.formats.shapes import NEGATIVE_ZERO, NumberText, Repeated, convert_value, has_floats, sign_zeros, structure
 
 DEEPEST = 200
 MAX_DEPTH = 32  # of records without delimiter: each level is a state of their automaton
@@ -56,7 +56,7 @@ class Json(ObjectParser):
 
     def __init__(self, fields: Sequence[Field]) -> None:
         require_unsized(fields, "json")
-        self._decoder = msgspec.json.Decoder(structure(fields), dec_hook=checked, float_hook=NumberText)
+        self._decoder = msgspec.json.Decoder(structure(fields), dec_hook=convert_value, float_hook=NumberText)
         self._flat = FlatJsonReader.of(fields)
         decode = self._signed if has_floats(field.type for field in fields) else self._decoder.decode
         super().__init__(fields, decode, UNTYPED.decode)

@@ -22,7 +22,17 @@ from windrow.errors import SettingsError
 from windrow.formats.conversion import CAST, ENCODING
 from windrow.formats.fields import Field, require_unsized, type_text
 from windrow.formats.records import SYNTAX, FieldParser, ParseResult, RecordError, Records, rejects
-from windrow.formats.shapes import FAILURES, Node, checked, column, fits, is_raw, is_readable, nodes, structure
+from windrow.formats.shapes import (
+    FAILURES,
+    Node,
+    column,
+    convert_value,
+    has_field_type,
+    is_raw,
+    is_readable,
+    nodes,
+    structure,
+)
 
 SLICE_RECORDS = 4096
 SLICE_BYTES = 2**26
@@ -76,7 +86,7 @@ class ObjectParser(FieldParser):
         if not path.startswith("$"):
             return RecordError(SYNTAX, None, str(error).lower())
         node_at_fault = next(
-            (node for node in self._nodes(buffer, self.untyped) if node.path == path and not fits(node)), None
+            (node for node in self._nodes(buffer, self.untyped) if node.path == path and not has_field_type(node)), None
         )
         return RecordError(CAST, self._field(path), f"{path}: {message.lower()}{_shown(node_at_fault)}")
 
@@ -143,7 +153,7 @@ class MessagePack(ObjectParser):
             if is_raw(field):
                 raise SettingsError(f"field {field.name!r}: msgpack has no json fields", "Use another type.")
         require_unsized(fields, "msgpack")
-        decoder = msgspec.msgpack.Decoder(structure(fields), dec_hook=checked)
+        decoder = msgspec.msgpack.Decoder(structure(fields), dec_hook=convert_value)
         super().__init__(fields, decoder.decode, msgspec.msgpack.decode)
 
     def parse(self, records: Records) -> ParseResult:

@@ -26,7 +26,7 @@ from windrow.formats.format import Format
 from windrow.formats.framing_by_length import ByteOrder, FixedFraming
 from windrow.formats.part import FormatPart
 from windrow.formats.records import SYNTAX, FieldParser, ParseResult, Records, uniform_rejects
-from windrow.formats.texts import Texts, gathered
+from windrow.formats.texts import Texts, gather_bytes
 
 FIRST_DAY, LAST_DAY = ((day - date(1970, 1, 1)).days for day in (date.min, date.max))
 DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
@@ -72,7 +72,7 @@ class NativeParser(FieldParser):
             for size in np.unique(lengths[other]).tolist()
         ]
         start = records.start[whole]
-        data, _ = gathered(read_only(records.buffer), start, start + self.width)
+        data, _ = gather_bytes(read_only(records.buffer), start, start + self.width)
         rows = data.view(self._record)
         values = (_column(field, rows[self._names[field.name]]) for field in self.fields)
         return self.joined(values, whole, refused, np.empty(0, np.int64))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from windrow.columnar.compiled import ByteArray, Flags, Ints, Words, compiled, inlined
+from windrow.columnar.compiled import ByteArray, Flags, Ints, Words, compile_lazily, inline
 
 Floats = npt.NDArray[np.float64]
 BAD, READ, FINE = 0, 1, 2
@@ -25,7 +25,7 @@ LENGTHS = np.array([3, 3, 8])
 NAMED = np.array([np.nan, np.inf, np.inf])
 
 
-@compiled
+@compile_lazily
 def parse_integers(
     buffer: ByteArray, start: Ints, end: Ints, valid: Flags, least: np.uint64, most: np.uint64, values: Words
 ) -> Flags:
@@ -66,8 +66,8 @@ def parse_integers(
     return good
 
 
-@compiled
-def truths(buffer: ByteArray, start: Ints, end: Ints, valid: Flags, values: Flags) -> Flags:
+@compile_lazily
+def parse_booleans(buffer: ByteArray, start: Ints, end: Ints, valid: Flags, values: Flags) -> Flags:
     """Read `true` and `false`, in letters of any case, and `1` and `0`."""
     good = np.zeros(len(start), np.bool_)
     for number in range(len(start)):
@@ -87,7 +87,7 @@ def truths(buffer: ByteArray, start: Ints, end: Ints, valid: Flags, values: Flag
     return good
 
 
-@compiled
+@compile_lazily
 def parse_floats(
     buffer: ByteArray, start: Ints, end: Ints, valid: Flags, largest: int, power: int, values: Floats
 ) -> ByteArray:
@@ -141,7 +141,7 @@ def parse_floats(
     return code
 
 
-@inlined
+@inline
 def _exponent(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> tuple[np.uint64, np.int64]:
     """Return where an exponent ends, and its value: 0 at the place itself if there is none there."""
     start, exponent, one = at, np.int64(0), np.uint64(1)
@@ -160,7 +160,7 @@ def _exponent(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> tuple[np.uin
     return at, -exponent if lower else exponent
 
 
-@compiled
+@compile_lazily
 def decimals(
     buffer: ByteArray, start: Ints, end: Ints, valid: Flags, precision: int, scale: int, values: Words
 ) -> Flags:

@@ -23,10 +23,10 @@ from windrow.formats.conversion import ENCODING, convert
 from windrow.formats.fields import Field, require_unsized
 from windrow.formats.format import Format
 from windrow.formats.framing import Content, DelimitedFraming, FindEnd, FunctionFinder
-from windrow.formats.installed import TRANSIENT, failed
+from windrow.formats.installed import TRANSIENT, plugin_error
 from windrow.formats.part import FormatPart
 from windrow.formats.record_rows import RowCollector, Rows, TooManyRows
-from windrow.formats.records import SYNTAX, FieldParser, HeaderRefused, ParseResult, RecordError, Records, rejects
+from windrow.formats.records import SYNTAX, FieldParser, InvalidHeader, ParseResult, RecordError, Records, rejects
 
 Read = Callable[[bytes], Rows]
 ReadHeader = Callable[[bytes], Read]
@@ -82,7 +82,7 @@ class PerRecord(FieldParser):
         """Return the parser of the records after a header. Raises HeaderRefused, FormatPluginError."""
         read, why = self._try(header, record)
         if why is not None:
-            raise HeaderRefused(why.reason, why.detail)
+            raise InvalidHeader(why.reason, why.detail)
         return PerRecord(self.name, self.fields, read, self.nulls, self.most_bytes)
 
     def parse(self, records: Records) -> ParseResult:
@@ -107,7 +107,7 @@ class PerRecord(FieldParser):
         except UnicodeError as error:
             return None, RecordError(ENCODING, None, f"not UTF-8: {first_line(error)}")
         except TRANSIENT as error:
-            raise failed(self.name, "read a record", error) from error
+            raise plugin_error(self.name, "read a record", error) from error
         except TooManyRows as error:
             return None, RecordError("format_oversize", None, str(error))
         except ValueError as error:

@@ -117,7 +117,7 @@ class FieldParser:
         return ParseResult(pa.Table.from_arrays(values, schema=self.schema), record, rejects, skipped)
 
 
-class HeaderRefused(ValueError):
+class InvalidHeader(ValueError):
     """A header record does not say where the fields are; `reason` and `detail` go into its reject."""
 
     def __init__(self, reason: str, detail: str) -> None:

@@ -52,7 +52,7 @@ class Repeated(dict[str, Any]):
         self.pairs = pairs
 
 
-def checked(kind: Any, value: Any) -> Any:
+def convert_value(kind: Any, value: Any) -> Any:
     """Convert a value to a type that msgspec does not know: `of` raises ValueError; this is its `dec_hook`."""
     return kind.of(value)
 
@@ -81,7 +81,7 @@ def column(values: list[Any], field: Field) -> tuple[pa.Array, Flags]:
 
 def read_json(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
     """Return texts as JSON values of the type of a field, and which texts are good; NULL is not good."""
-    decoder = msgspec.json.Decoder(_annotation(field), dec_hook=checked, float_hook=NumberText)
+    decoder = msgspec.json.Decoder(_annotation(field), dec_hook=convert_value, float_hook=NumberText)
     good = are_utf8(texts.buffer, texts.start, texts.end, texts.valid)
     values: list[Any] = [None] * texts.count
     chosen = np.flatnonzero(good)
@@ -133,10 +133,10 @@ def is_readable(node: Node) -> bool:
     return not _typed(pa.array([text], pa.string()), node.type, node.field.pattern)[1][0]
 
 
-def fits(node: Node) -> bool:
+def has_field_type(node: Node) -> bool:
     """Tell whether a value has the type of its field."""
     try:
-        msgspec.convert(_with_floats(node.value), _optional(node.type), dec_hook=checked)
+        msgspec.convert(_with_floats(node.value), _optional(node.type), dec_hook=convert_value)
     except msgspec.ValidationError:
         return False
     return True

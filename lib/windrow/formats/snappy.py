@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.columnar.compiled import ByteArray, compiled
+from windrow.columnar.compiled import ByteArray, compile_lazily
 from windrow.errors import first_line
 
 IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
@@ -27,7 +27,7 @@ def is_chunk(kind: int) -> bool:
     return kind in {COMPRESSED, UNCOMPRESSED} or kind >= SKIPPABLE
 
 
-def size_of(head: bytes) -> int:
+def chunk_size(head: bytes) -> int:
     """Return the size of a chunk after its first four bytes."""
     return int.from_bytes(head[1:4], "little")
 
@@ -93,7 +93,7 @@ def _table() -> npt.NDArray[np.uint32]:
 TABLE = _table()
 
 
-@compiled
+@compile_lazily
 def _crc(content: ByteArray, table: npt.NDArray[np.uint32]) -> np.uint32:
     crc = np.uint32(0xFFFFFFFF)
     for byte in content:

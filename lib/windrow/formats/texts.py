@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from windrow.columnar.arrow import read_only
 from windrow.columnar.blocks import load_u64
-from windrow.columnar.compiled import ByteArray, Flags, Ints, compiled
+from windrow.columnar.compiled import ByteArray, Flags, Ints, compile_lazily
 from windrow.errors import ensure
 
 MAX_BYTES = 2**31 - 1
@@ -65,7 +65,7 @@ class Texts:
         return pa.Array.from_buffers(type_, self.count, buffers)
 
 
-def gathered(buffer: ByteArray, start: Ints, end: Ints) -> tuple[ByteArray, Ints]:
+def gather_bytes(buffer: ByteArray, start: Ints, end: Ints) -> tuple[ByteArray, Ints]:
     """Return runs of bytes one behind the other, and where each begins and the last one ends; without a copy if so."""
     bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(end - start)])
     if not start.size or (start[1:] == end[:-1]).all():
@@ -81,7 +81,7 @@ def bitmap(valid: Flags) -> pa.Buffer | None:
     return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
-@compiled
+@compile_lazily
 def _bounds(start: Ints, end: Ints, valid: Flags, bounds: npt.NDArray[np.int32]) -> int:
     """Write where the copy of each text begins, and finally where the last one ends; return that as 64 bits."""
     total = np.int64(0)
@@ -92,7 +92,7 @@ def _bounds(start: Ints, end: Ints, valid: Flags, bounds: npt.NDArray[np.int32])
     return int(total)
 
 
-@compiled
+@compile_lazily
 def _copy(buffer: ByteArray, start: Ints, bounds: npt.NDArray[np.int32], data: ByteArray) -> None:
     """Copy texts in pieces; `data` has room for one more piece after the last text."""
     piece, one, length = np.uint64(PIECE), np.uint64(1), np.uint64(len(buffer))
@@ -109,7 +109,7 @@ def _copy(buffer: ByteArray, start: Ints, bounds: npt.NDArray[np.int32], data: B
                 at, to = at + one, to + one
 
 
-@compiled
+@compile_lazily
 def are_utf8(buffer: ByteArray, start: Ints, end: Ints, valid: Flags) -> Flags:
     """Return which texts are UTF-8: no invalid bytes, no surrogates, no overlong forms."""
     good = valid.copy()

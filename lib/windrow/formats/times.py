@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from windrow.columnar.blocks import load_u64
-from windrow.columnar.compiled import ByteArray, Flags, Ints, always_inlined, compiled, inlined
+from windrow.columnar.compiled import ByteArray, Flags, Ints, always_inlined, compile_lazily, inline
 
 # The fields of a time; UNSAID marks optional ones that were not given. Then the other kinds of steps.
 YEAR, SHORT_YEAR, MONTH, DAY, HOUR, HALF_HOUR, MINUTE, SECOND, FRACTION, ZONE, HALF = range(11)
@@ -128,7 +128,7 @@ ISO_MOMENT = _iso(
 )
 
 
-@compiled
+@compile_lazily
 def parse_timestamps(
     buffer: ByteArray, start: Ints, end: Ints, valid: Flags, steps: Ints, usual: bool, digits: int, values: Ints
 ) -> Flags:
@@ -190,7 +190,7 @@ def _usual(buffer: ByteArray, at: np.uint64, stop: np.uint64, digits: int, part:
     return True
 
 
-@inlined
+@inline
 def _last_digits(buffer: ByteArray, stop: np.uint64, count: np.uint64) -> tuple[np.int64, np.bool_]:
     """Return the number that the last digits before `stop` are, 1 to 8 of them, and whether they are digits."""
     others = EIGHT * (EIGHT - count)
@@ -230,7 +230,7 @@ def _by_steps(buffer: ByteArray, at: np.uint64, stop: np.uint64, steps: Ints, di
     return fits and at == stop
 
 
-@inlined
+@inline
 def _number(
     buffer: ByteArray, at: np.uint64, stop: np.uint64, goal: int, least: int, most: int, part: Ints
 ) -> tuple[np.uint64, bool]:
@@ -243,7 +243,7 @@ def _number(
     return at, count >= least
 
 
-@inlined
+@inline
 def _fraction(buffer: ByteArray, at: np.uint64, stop: np.uint64, digits: int, part: Ints) -> tuple[np.uint64, bool]:
     value, place, is_valid = np.int64(0), 0, True
     while at < stop and ZERO <= buffer[at] <= NINE:
@@ -260,7 +260,7 @@ def _fraction(buffer: ByteArray, at: np.uint64, stop: np.uint64, digits: int, pa
     return at, is_valid and place > 0
 
 
-@inlined
+@inline
 def _zone(buffer: ByteArray, at: np.uint64, stop: np.uint64, part: Ints) -> tuple[np.uint64, bool]:
     sign = 1 if buffer[at] == PLUS else -1 if buffer[at] == MINUS else 0
     if sign == 0:
@@ -279,7 +279,7 @@ def _zone(buffer: ByteArray, at: np.uint64, stop: np.uint64, part: Ints) -> tupl
     return at, bool((count == 2 or count == 4) and hours < 24 and minutes < 60)
 
 
-@inlined
+@inline
 def _month(buffer: ByteArray, at: np.uint64, stop: np.uint64, goal: int, part: Ints) -> tuple[np.uint64, bool]:
     for month in range(len(NAMES)):
         length = np.uint64(LENGTHS[month] if goal == NAME else SHORT_LENGTH)
@@ -292,7 +292,7 @@ def _month(buffer: ByteArray, at: np.uint64, stop: np.uint64, goal: int, part: I
     return at, False
 
 
-@inlined
+@inline
 def _half(buffer: ByteArray, at: np.uint64, stop: np.uint64, part: Ints) -> tuple[np.uint64, bool]:
     if stop - at < TWO:
         return at, False
@@ -324,13 +324,13 @@ def _since_1970(part: Ints, digits: int) -> tuple[bool, int]:
     return False, 0
 
 
-@inlined
+@inline
 def _last_day(year: int, month: int) -> int:
     leap = year & 3 == 0 and (year % 100 != 0 or year & 15 == 0)  # 16 divides the same hundreds as 400
     return 30 + (month + (month >> 3) & 1) if month != 2 else 29 if leap else 28
 
 
-@inlined
+@inline
 def _days(year: int, month: int, day: int) -> int:
     """Return the days since 1970, counted in years that begin in March, so that the leap day is the last of a year."""
     shifted = year - 1 if month <= 2 else year

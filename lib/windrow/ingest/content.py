@@ -109,7 +109,7 @@ class UnchangedContent(Content):
             )
 
 
-def size_of(file: str, refused: type[InputFileError | FileUnreadableError]) -> int | None:
+def file_size(file: str, refused: type[InputFileError | FileUnreadableError]) -> int | None:
     """Return the size of a file in bytes, None if it is only known after reading. Raises `refused`."""
     if file == STANDARD_INPUT:
         if sys.stdin is None:  # another file may have its descriptor by now

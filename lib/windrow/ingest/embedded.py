@@ -18,7 +18,7 @@ from windrow.delta.row_changes import changes
 from windrow.delta.table import UNTRIMMED, open_table, scan_rows, translate_write_errors
 from windrow.errors import InputFileError, InternalError, WindrowError, first_line
 from windrow.expressions import ColumnMapping
-from windrow.ingest.writer import DepotWriter, IngestInput, added_rows, ungrown
+from windrow.ingest.writer import DepotWriter, IngestInput, added_rows, no_feed_error
 from windrow.model.payload import of_column
 
 
@@ -65,7 +65,7 @@ class EmbeddedWriter(DepotWriter):
             custom_metadata={"userMetadata": note}, app_transactions=[Transaction(application, version)]
         )
         with _rows(input_, after) as rows, self.engine.lock(self.place), translate_write_errors(self.place, "depot"):
-            mapped = Counted(mapping.apply(rows, payload), input_.file, progress)
+            mapped = CountingReader(mapping.apply(rows, payload), input_.file, progress)
             try:
                 write_deltalake(
                     table,
@@ -83,7 +83,7 @@ class EmbeddedWriter(DepotWriter):
         return mapped.rows
 
 
-class Counted:
+class CountingReader:
     """A stream of rows that counts them and refuses text that is not UTF-8, which readers of the depot cannot read.
 
     The writer turns an error of the stream into another one, so `failure` keeps the original.
@@ -130,5 +130,5 @@ def _rows(input_: IngestInput, after: int | None) -> Iterator[pa.RecordBatchRead
         try:
             feed = to_plain_types(changes(opened, after + 1).read_all())
         except DeltaError as error:
-            raise ungrown(input_.file, after, error) from error
+            raise no_feed_error(input_.file, after, error) from error
         yield added_rows(feed, input_.file).to_reader()

@@ -24,7 +24,7 @@ Format = Literal["parquet", "delta"]
 
 
 @dataclass(frozen=True, slots=True)
-class Ingested:
+class IngestResult:
     """What ingesting one file added, in which depot version; an `already_ingested` file adds nothing."""
 
     file: str
@@ -41,7 +41,7 @@ def ingest(
     format_: Format = "parquet",
     retention: str = "90d",
     progress: Callable[[str, int], None] = lambda file, messages: None,
-) -> Iterator[Ingested]:
+) -> Iterator[IngestResult]:
     """Append files to the depot, one commit per file, and yield the result for each.
 
     `columns` maps message columns to expressions over the file's columns. `retention` is the retention of a depot that
@@ -68,11 +68,11 @@ def ingest(
             _require_same_log(writer, input_, transaction)
         # guard: file-once
         if recorded is not None and recorded >= version:
-            yield Ingested(file, 0, writer.depot().version, already_ingested=True, stamped_by_event_time=False)
+            yield IngestResult(file, 0, writer.depot().version, already_ingested=True, stamped_by_event_time=False)
             continue
         note = _note(writer, input_, transaction)
         added = writer.append(input_, mapping, (transaction, version), recorded, read, note)
-        yield Ingested(
+        yield IngestResult(
             file,
             added,
             writer.depot().version,

@@ -15,16 +15,16 @@ from pyspark.sql import functions as F
 from windrow.columnar.arrow import to_plain_types
 from windrow.delta import creation
 from windrow.delta.log import Log, TableInfo
-from windrow.delta.table import unwritable
+from windrow.delta.table import unwritable_error
 from windrow.engine.spark.engine import SparkEngine
 from windrow.engine.spark.errors import BAD_VALUE
 from windrow.errors import ExpressionError, InputFileError, first_line
 from windrow.expressions import ColumnMapping
 from windrow.ingest.stream_batch import StreamBatch
-from windrow.ingest.writer import DepotWriter, IngestInput, added_rows, ungrown
+from windrow.ingest.writer import DepotWriter, IngestInput, added_rows, no_feed_error
 from windrow.model.commits import CHANGE, FEED_COLUMNS
 from windrow.model.payload import of_column
-from windrow.rows.session_settings import ALIKE, WHOLE_TIMES, configured
+from windrow.rows.session_settings import ALIKE, WHOLE_TIMES, session_with
 from windrow.source.spark import feed_of
 
 
@@ -96,7 +96,7 @@ class SparkWriter(DepotWriter):
     def _mapped(self, rows: DataFrame, input_: IngestInput, mapping: ColumnMapping) -> Iterator[DataFrame]:
         """Give the rows of an input as messages, to be appended. Raises ExpressionError, TableUnwritableError."""
         try:
-            with configured(self.engine.session, ALIKE), configured(self.engine.session, WHOLE_TIMES):
+            with session_with(self.engine.session, ALIKE), session_with(self.engine.session, WHOLE_TIMES):
                 mapped = rows.selectExpr(*mapping.spark_select(of_column(self.depot().schema)))
                 texts = [name for name, kind in mapped.dtypes if kind == "string"]
                 yield mapped.withColumns({name: F.validate_utf8(name) for name in texts})
@@ -105,7 +105,7 @@ class SparkWriter(DepotWriter):
                 raise ExpressionError(
                     f"{input_.file} cannot be mapped to messages: {first_line(error)}", "See [ingest.columns]."
                 ) from error
-            raise unwritable(self.place, "depot", error) from error
+            raise unwritable_error(self.place, "depot", error) from error
 
     def _rows(self, input_: IngestInput, after: int | None) -> DataFrame:
         """Return the rows of an input; with `after`, only the rows that a Delta table added after this version."""
@@ -116,7 +116,7 @@ class SparkWriter(DepotWriter):
             feed = feed_of(self.engine.session, _file(input_.file), after + 1, last_version)
             others = to_plain_types(feed.where(F.col(CHANGE) != "insert").limit(1).toArrow())
         except PySparkException as error:
-            raise ungrown(input_.file, after, error) from error
+            raise no_feed_error(input_.file, after, error) from error
         added_rows(others, input_.file)
         return feed.drop(*FEED_COLUMNS)
 

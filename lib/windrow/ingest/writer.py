@@ -101,7 +101,7 @@ class DepotWriter(Protocol):
         return parse(payload_type) if is_set else payload
 
 
-def ungrown(file: str, after: int, error: Exception) -> InputFileError:
+def no_feed_error(file: str, after: int, error: Exception) -> InputFileError:
     """Return the error for a table that has grown since a version but has no readable change feed."""
     return InputFileError(
         f"{file} has grown since version {after}, and its change feed cannot be read: {first_line(error)}",

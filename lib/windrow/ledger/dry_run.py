@@ -17,7 +17,7 @@ from windrow.errors import EngineUnavailableError
 from windrow.ledger.ledger import Ledger
 from windrow.ledger.live import Live
 from windrow.ledger.result import MicrobatchResult
-from windrow.ledger.versions import Fold, latest, written
+from windrow.ledger.versions import Fold, latest, rows_to_write
 from windrow.model import tables
 from windrow.model.payload import of_column
 from windrow.model.tables import CHANGED
@@ -83,7 +83,7 @@ class DryRunLedger(Ledger):
             )
         rows = rows.select([*control.schema.names, "known"])
         rows = rows.cast(control.schema.append(pa.field("known", pa.bool_())))
-        new = pa.concat_tables([written(one, live.revision + 1) for one in (rows, control)])
+        new = pa.concat_tables([rows_to_write(one, live.revision + 1) for one in (rows, control)])
         both = pa.concat_tables([self._rows(), new.filter(tables.is_live(new["state"]))])
         self._live = latest(both).combine_chunks()
 

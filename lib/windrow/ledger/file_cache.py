@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from windrow.ledger.headers import Headers
-from windrow.ledger.kept import Kept
+from windrow.ledger.kept import RowCache
 from windrow.ledger.row_groups import RowGroups
 
 
@@ -25,8 +25,8 @@ class FileCache:
     """
 
     most: int
-    headers: Kept[str, pa.Table] = field(default_factory=Kept)
-    messages: Kept[str, pa.ChunkedArray] = field(default_factory=Kept)
+    headers: RowCache[str, pa.Table] = field(default_factory=RowCache)
+    messages: RowCache[str, pa.ChunkedArray] = field(default_factory=RowCache)
     groups: RowGroups = field(default_factory=RowGroups)
     open: Headers = field(default_factory=lambda: Headers.none(pa.schema([])))
 

@@ -37,10 +37,10 @@ from windrow.columnar.arrow import (
     boolean_scalar,
     combine_chunks,
     conform,
-    counted,
     empty_table,
     filter_rows,
     string_scalar,
+    times_to_numbers,
     to_plain_types,
 )
 from windrow.columnar.compiled import Ints
@@ -49,9 +49,9 @@ from windrow.errors import ConcurrentCommitError, first_line
 from windrow.ledger.file_cache import FileCache
 from windrow.ledger.file_writer import FileWriter, WrittenFile, partition, pieces
 from windrow.ledger.headers import Headers
-from windrow.ledger.live import OpenRows, ended_in
+from windrow.ledger.live import OpenRows, last_window_ends
 from windrow.ledger.pruning import STATISTICS, Extent, FilePruner
-from windrow.ledger.versions import Fold, Growth, concatenated, followed, latest, latest_whole, recorded
+from windrow.ledger.versions import Fold, Growth, apply_versions, concatenated, latest, latest_whole, record_growth
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.id_filter import IdFilter, Range
@@ -112,7 +112,7 @@ class LedgerFiles(OpenRows):
             known, rows, growth = before.control, before.rows, before.growth
         new = [self._header(file) for file in self.files if file.path in self.control - known]
         versions = pa.concat_tables([none, *(conform(one, none.schema) for one in new)]).combine_chunks()
-        return followed(rows, versions).combine_chunks(), growth + Growth.of(versions)
+        return apply_versions(rows, versions).combine_chunks(), growth + Growth.of(versions)
 
     def wanted(self, wanted: BatchFilter | None) -> pa.Table:
         """Return the open batches that are needed, with messages those that can change; all with messages for None."""
@@ -196,7 +196,7 @@ class LedgerFiles(OpenRows):
 
     def ended(self, passed: Floors) -> Floors:
         """Return, by source, the last end of an open window that the source's clock has passed."""
-        return ended_in(self._headers(BatchFilter(no_messages, passed)).select("source", "window_end"), passed)
+        return last_window_ends(self._headers(BatchFilter(no_messages, passed)).select("source", "window_end"), passed)
 
     def commit(self, new: Sequence[pa.Table], written: Sequence[WrittenFile], note: Mapping[str, str]) -> int:
         """Add the rows of one revision, new ones and those that tasks have written; return how many these are.
@@ -225,7 +225,7 @@ class LedgerFiles(OpenRows):
                 # guard: small-fold-keeps-tombstones
                 rows = latest(versions, keep_tombstones=not large)
                 if state == tables.PROGRESS:
-                    rows = recorded(rows, Growth.of(versions).folded(fold, open_messages))
+                    rows = record_growth(rows, Growth.of(versions).folded(fold, open_messages))
                 added += self._written(state, [rows], folded=large)
                 self._cache.trim({*(file.path for file in self.files), *(file.path for file, _ in added)})
         self._commit([_action(file, changes=False) for file, _ in added], files, note)
@@ -385,7 +385,7 @@ def live_files(table: DeltaTable) -> Iterator[File]:
     # guard: live-rows-only
     live = added.filter(tables.is_live(added[STATE]))
     wanted = [name for name in ("path", STATE, FOLDED, "size_bytes", *STATISTICS) if name in live.column_names]
-    for row in counted(live.select(wanted)).to_pylist():
+    for row in times_to_numbers(live.select(wanted)).to_pylist():
         yield File(row["path"], row[STATE], row[FOLDED], row["size_bytes"], Extent.of(row))
 
 

@@ -28,7 +28,7 @@ from windrow.ledger.ledger import Ledger, Views
 from windrow.ledger.live import Live
 from windrow.ledger.result import MicrobatchResult
 from windrow.ledger.row_writer import RowWriter
-from windrow.ledger.versions import Fold, fold_note, written
+from windrow.ledger.versions import Fold, fold_note, rows_to_write
 from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -89,11 +89,11 @@ class FilesLedger(Ledger):
         if isinstance(processed.rows, pa.Table):
             here = [processed.rows, *here]
         else:
-            from windrow.ledger.task_files import written_by_tasks
+            from windrow.ledger.task_files import write_in_tasks
 
-            files = written_by_tasks(processed.rows, self.row_writer(live)).files
+            files = write_in_tasks(processed.rows, self.row_writer(live)).files
         require_there(self.place, files)
-        new = [written(one, live.revision + 1) for one in here]
+        new = [rows_to_write(one, live.revision + 1) for one in here]
         with self._committing(live) as opened:
             return opened.commit(new, files, {"userMetadata": note})
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import boolean_scalar, conform, empty_table, filter_rows, from_numpy, to_numpy
 from windrow.columnar.compiled import Flags
-from windrow.ledger.versions import chains, followed, require_whole
+from windrow.ledger.versions import apply_versions, chains, require_whole
 from windrow.model import tables
 from windrow.model.floors import Ints
 from windrow.model.open_batches import MESSAGES, BatchFilter
@@ -69,7 +69,7 @@ class Headers:
             parts.append(pa.Table.from_arrays([*(rows[name] for name in VERSION.names[:3]), *place], schema=VERSION))
             new.append(conform(rows.append_column("file", place[0]), self.rows.schema))
         self.versions = _of_few_chunks(pa.concat_tables([self.versions, *parts]))
-        self.rows = _of_few_chunks(followed(self.rows, pa.concat_tables(new), keep_tombstones=True))
+        self.rows = _of_few_chunks(apply_versions(self.rows, pa.concat_tables(new), keep_tombstones=True))
 
     def remove(self, paths: Collection[str]) -> None:
         """Remove the rows of files."""

@@ -13,7 +13,7 @@ Place = TypeVar("Place", str, tuple[str, int])
 
 
 @dataclass(slots=True)
-class Kept(Generic[Place, Rows]):
+class RowCache(Generic[Place, Rows]):
     """Rows by their place, the path of a file or a row group; what was read, written or used last is at the end."""
 
     rows: dict[Place, Rows] = field(default_factory=dict)

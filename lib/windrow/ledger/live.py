@@ -62,7 +62,7 @@ def due_among(rows: pa.Table, until: int) -> Due:
 
 
 @dataclass(frozen=True, slots=True)
-class Held(OpenRows):
+class LoadedRows(OpenRows):
     """Open rows that are already in memory, unfinished raw records apart."""
 
     rows: pa.Table
@@ -84,10 +84,10 @@ class Held(OpenRows):
 
     def ended(self, passed: Floors) -> Floors:
         """Return, by source, the last end of an open window that the source's clock has passed."""
-        return ended_in(self.rows, passed)
+        return last_window_ends(self.rows, passed)
 
 
-def ended_in(batches: pa.Table, passed: Floors) -> Floors:
+def last_window_ends(batches: pa.Table, passed: Floors) -> Floors:
     """Return, by source, the last end of a window of these batches that the source's clock has passed."""
     source, end = batches["source"].combine_chunks(), microseconds(batches["window_end"])
     rows = np.flatnonzero(end <= passed.of(source))
@@ -151,7 +151,7 @@ class Live:
         control = pc.is_in(rows["state"], string_array(tables.PRIMED))
         own = rows.filter(control).select(tables.control_schema(rows.schema).names)
         is_partial = pc.equal(rows["state"], string_scalar(tables.PARTIAL))
-        contents = Held(rows.filter(pc.invert(pc.or_(control, is_partial))), rows.filter(is_partial))
+        contents = LoadedRows(rows.filter(pc.invert(pc.or_(control, is_partial))), rows.filter(is_partial))
         return cls(rows.schema, own, contents, table_version)
 
 

@@ -26,12 +26,12 @@ from windrow.ledger.encoding import without_dictionary
 from windrow.ledger.live import Live
 from windrow.ledger.open_batches import UNCACHED
 from windrow.ledger.result import Rows
-from windrow.ledger.versions import RECORDED, TOMBSTONE, Fold, newest_frame, written
+from windrow.ledger.versions import RECORDED, TOMBSTONE, Fold, newest_frame, rows_to_write
 from windrow.model import tables
 from windrow.model.open_batches import MESSAGES
 from windrow.model.tables import CHANGED, DELETED, WHOLE
 from windrow.rows.frame import frame_of
-from windrow.rows.session_settings import INTERPRETED, NOTE, ONE_TASK, SMALL_BYTES, WHOLE_TIMES, configured
+from windrow.rows.session_settings import INTERPRETED, NOTE, ONE_TASK, SMALL_BYTES, WHOLE_TIMES, session_with
 
 # If the user's session sets transaction ids, Delta would silently skip our commit.
 NO_TRANSACTION_ID = dict.fromkeys(("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"))
@@ -55,10 +55,10 @@ class SparkCommit:
         Raises ConcurrentCommitError, and the errors of Spark.
         """
         revision, names = self.live.revision + 1, control.schema.names
-        here = written(control, revision)
+        here = rows_to_write(control, revision)
         few = isinstance(rows, pa.Table) and rows.nbytes <= SMALL_BYTES
         if isinstance(rows, pa.Table):
-            here = pa.concat_tables([here, written(rows.select([*names, "known"]), revision)])
+            here = pa.concat_tables([here, rows_to_write(rows.select([*names, "known"]), revision)])
         frame = frame_of(self.session, here)
         if not isinstance(rows, pa.Table):
             frame = _written(rows, names, revision).unionByName(frame)
@@ -110,9 +110,9 @@ class SparkCommit:
         needed |= {f"parquet.enable.dictionary#{name}": "false" for name in without_dictionary}
         with (
             # guard: spark-transaction-id
-            configured(self.session, NO_TRANSACTION_ID),
-            configured(self.session, needed),
-            configured(self.session, sped_up),
+            session_with(self.session, NO_TRANSACTION_ID),
+            session_with(self.session, needed),
+            session_with(self.session, sped_up),
         ):
             yield
 

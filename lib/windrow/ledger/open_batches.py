@@ -17,10 +17,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from windrow.columnar.arrow import boolean_array, combine_chunks, conform, filter_rows, to_plain_types
-from windrow.delta.table import unreadable
+from windrow.delta.table import unreadable_error
 from windrow.engine.spark.engine import SparkEngine
 from windrow.errors import InternalError
-from windrow.ledger.live import Due, OpenRows, ended_in
+from windrow.ledger.live import Due, OpenRows, last_window_ends
 from windrow.ledger.strategy import GOOD_PART
 from windrow.ledger.versions import latest, latest_frame, latest_whole
 from windrow.model import clock, tables
@@ -95,7 +95,7 @@ class SparkOpen(OpenRows):
     def _with_messages(self, batches: pa.Table, ids: pa.Array) -> pa.Table:
         """Return batches with the messages of some of them, which are read."""
         versions = self._versions("id", MESSAGES)
-        read = latest_whole(brought(matching(versions, IdFilter(ids)), self.reference))
+        read = latest_whole(collect_rows(matching(versions, IdFilter(ids)), self.reference))
         at = pc.index_in(batches["id"], combine_chunks(read["id"]))
         type_ = batches.schema.field(MESSAGES).type
         return with_messages(batches, pc.coalesce(batches[MESSAGES], read[MESSAGES].take(at).cast(type_)))
@@ -109,15 +109,15 @@ class SparkOpen(OpenRows):
             return self.whole[state]
         frame = self._versions_of_state(state, columns)
         if wanted is None:
-            self.whole[state] = _of_state(brought(frame, self.reference), columns)
+            self.whole[state] = _of_state(collect_rows(frame, self.reference), columns)
             return self.whole[state]
         if len(wanted.ids) > FEW_ROWS:
             most = len(wanted.ids) * GOOD_PART
-            versions = brought(frame.limit(most + 1), self.reference)
+            versions = collect_rows(frame.limit(most + 1), self.reference)
             if versions.num_rows <= most:
                 self.whole[state] = _of_state(versions, columns)
                 return self.whole[state]
-        return _of_state(brought(matching(frame, wanted), self.reference), columns)
+        return _of_state(collect_rows(matching(frame, wanted), self.reference), columns)
 
     def frame_of_state(self, state: str, columns: pa.Schema, wanted: IdFilter | None = None) -> DataFrame:
         """Return the `id` and the columns of the rows of a topology's state, all or those that match."""
@@ -127,8 +127,8 @@ class SparkOpen(OpenRows):
     def due(self, state: str, columns: pa.Schema, until: int) -> Due:
         """Bring the rows of a topology's state that are due at a time (microseconds), and the time of the next one."""
         rows = self.frame_of_state(state, columns)
-        due = brought(rows.where(F.col("due") <= _time(until)), self.reference)
-        later = brought(rows.where(F.col("due") > _time(until)).agg(F.min("due").alias("due")), self.reference)
+        due = collect_rows(rows.where(F.col("due") <= _time(until)), self.reference)
+        later = collect_rows(rows.where(F.col("due") > _time(until)).agg(F.min("due").alias("due")), self.reference)
         schema = pa.schema([pa.field("id", pa.string()), *columns])
         return Due(due.select(schema.names).cast(schema).combine_chunks(), later["due"].cast(pa.int64())[0].as_py())
 
@@ -141,7 +141,7 @@ class SparkOpen(OpenRows):
     def ended(self, passed: Floors) -> Floors:
         """Return, by source, the last end of an open window that the source's clock has passed."""
         if self.rows is not None:
-            return ended_in(self.rows, passed)
+            return last_window_ends(self.rows, passed)
         until = int(np.max(passed.floor, initial=clock.UNKNOWN))
         batches = self._live("source", "window_end").where(F.col("window_end") <= _time(until))
         batches = batches.join(self._clocks(passed), "source").where("window_end <= passed")
@@ -204,12 +204,12 @@ class SparkOpen(OpenRows):
         return F.broadcast(frame_of(self.session, known.filter(pc.greater(known["passed"], EARLIEST))))
 
     def _floors(self, frame: DataFrame) -> Floors:
-        rows = brought(frame.toDF("source", "time"), self.reference)
+        rows = collect_rows(frame.toDF("source", "time"), self.reference)
         return Floors(rows["source"].cast(pa.string()).combine_chunks(), microseconds(rows["time"]))
 
     def _here(self, frame: DataFrame) -> pa.Table:
         """Bring rows to the driver, in all columns of the ledger."""
-        return conform(brought(frame, self.reference), self.schema).combine_chunks()
+        return conform(collect_rows(frame, self.reference), self.schema).combine_chunks()
 
 
 def _of_state(versions: pa.Table, columns: pa.Schema) -> pa.Table:
@@ -217,12 +217,12 @@ def _of_state(versions: pa.Table, columns: pa.Schema) -> pa.Table:
     return latest(versions).select(schema.names).cast(schema).combine_chunks()
 
 
-def brought(frame: DataFrame, ledger: str) -> pa.Table:
+def collect_rows(frame: DataFrame, ledger: str) -> pa.Table:
     """Bring rows of a ledger to the driver. Raises TableUnreadableError."""
     try:
         return to_plain_types(frame.toArrow())
     except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
-        raise unreadable(ledger, "ledger", error) from error
+        raise unreadable_error(ledger, "ledger", error) from error
 
 
 EARLIEST = times(np.array([-62_135_596_800_000_000]))[0]  # the earliest time in Spark: the year 1

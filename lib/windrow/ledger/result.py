@@ -95,7 +95,7 @@ GROUPS = pa.schema(
 )  # fmt: skip
 
 
-def grouped(rows: pa.Table) -> pa.Table:
+def count_rows(rows: pa.Table) -> pa.Table:
     """Count rows of a result that have `changed`, in the columns of `GROUPS`."""
     is_open = pc.equal(rows["state"], string_scalar(tables.OPEN))
     new = pc.if_else(pc.and_(is_open, rows[CHANGED]), pc.list_value_length(rows[MESSAGES]), None)

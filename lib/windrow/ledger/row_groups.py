@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from windrow.columnar.arrow import to_plain_types
-from windrow.ledger.kept import Kept
+from windrow.ledger.kept import RowCache
 from windrow.model.floors import Ints
 from windrow.model.open_batches import MESSAGES
 
@@ -26,7 +26,7 @@ Opened = Callable[[str], AbstractContextManager[pq.ParquetFile]]
 class RowGroups:
     """Messages by the path of a file and the number of a row group, and the rows at which the groups of a file end."""
 
-    kept: Kept[tuple[str, int], pa.ChunkedArray] = field(default_factory=Kept)
+    kept: RowCache[tuple[str, int], pa.ChunkedArray] = field(default_factory=RowCache)
     _ends: dict[str, Ints] = field(default_factory=dict)
 
     def messages(self, path: str, rows: Ints, opened: Opened) -> pa.ChunkedArray:

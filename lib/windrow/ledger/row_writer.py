@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from windrow.ledger.file_writer import FileWriter, WrittenFile
-from windrow.ledger.result import GROUPS, grouped
-from windrow.ledger.versions import written
+from windrow.ledger.result import GROUPS, count_rows
+from windrow.ledger.versions import rows_to_write
 from windrow.model.tables import CHANGED
 
 
@@ -44,7 +44,7 @@ class RowWriter:
     def write(self, rows: pa.Table) -> WrittenRows:
         """Write the changed ones of some rows, which have `changed`, and count all."""
         changed = rows.filter(rows[CHANGED]).select(self._known.names).cast(self._known)
-        return WrittenRows(self.files.write_all(written(changed, self.revision)), grouped(rows))
+        return WrittenRows(self.files.write_all(rows_to_write(changed, self.revision)), count_rows(rows))
 
     @property
     def _known(self) -> pa.Schema:

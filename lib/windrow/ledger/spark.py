@@ -13,19 +13,19 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow.columnar.arrow import string_array, string_scalar, to_plain_types
-from windrow.delta.locations import is_catalog_name, parts, quoted, reference
+from windrow.delta.locations import is_catalog_name, parts, quote_name, reference
 from windrow.delta.log import ledger_schema_of, require_ledger
 from windrow.delta.table import missing_error
 from windrow.engine.spark.engine import SparkEngine
-from windrow.engine.spark.errors import translated
+from windrow.engine.spark.errors import translate_error
 from windrow.errors import IncompatibleTableError, first_line
 from windrow.ledger.ledger import Ledger, Views
 from windrow.ledger.live import Live
 from windrow.ledger.merge import SparkCommit
-from windrow.ledger.open_batches import UNCACHED, SparkOpen, brought
+from windrow.ledger.open_batches import UNCACHED, SparkOpen, collect_rows
 from windrow.ledger.result import MicrobatchResult, Rows
 from windrow.ledger.strategy import LITTLE_BYTES
-from windrow.ledger.versions import Fold, Growth, fold_note, followed, latest, written
+from windrow.ledger.versions import Fold, Growth, apply_versions, fold_note, latest, rows_to_write
 from windrow.model import tables
 from windrow.model.open_batches import MESSAGES, with_messages
 from windrow.rows.frame import schema_of
@@ -101,7 +101,7 @@ class SparkLedger(Ledger):
 
     def _views_of(self, views_of: Views) -> dict[str, str]:
         home = parts(self.settings.views_schema) if self.settings.views_schema else parts(self.place)[:-1]
-        return {quoted(*home, name): select for name, select in views_of(reference(self.place)).items()}
+        return {quote_name(*home, name): select for name, select in views_of(reference(self.place)).items()}
 
     @property
     def _mark(self) -> str:
@@ -141,7 +141,7 @@ class SparkLedger(Ledger):
         schema = ledger_schema_of(columns)
         require_ledger(self.place, columns.names, schema)
         control = tables.control_schema(schema)
-        rows = brought(whole.where(F.col("state").isin(*tables.PRIMED)).select(*control.names), self.place)
+        rows = collect_rows(whole.where(F.col("state").isin(*tables.PRIMED)).select(*control.names), self.place)
         versions = rows.cast(control).combine_chunks()
         opened = SparkOpen(self.engine, reference(self.place), version, schema)
         live = Live(schema, latest(versions), opened, version, Growth.of(versions))
@@ -162,7 +162,7 @@ class SparkLedger(Ledger):
             with self.engine.lock(self.place, self.settings.durable):
                 written = self.statement(live, token, note).write(rows, control)
         except PySparkException as error:
-            raise translated(error) from error
+            raise translate_error(error) from error
         left = _after(live, rows, control, self.settings.max_cached_bytes)
         self._known = None if left is None else ((left.table_version, note), left)
         return written
@@ -174,7 +174,7 @@ class SparkLedger(Ledger):
             with self.engine.lock(self.place, self.settings.durable):
                 self.statement(live, "", fold_note(fold)).fold(fold)
         except PySparkException as error:
-            raise translated(error) from error
+            raise translate_error(error) from error
 
     def statement(self, live: Live, token: str, note: str) -> SparkCommit:
         """Return the commit that follows these live rows."""
@@ -195,20 +195,24 @@ def _after(live: Live, rows: Rows, control: pa.Table, max_cached_bytes: int) -> 
     on_executors = not here and (tables.is_topology_ledger(names) or tables.reads_raw_depot(names))
     if not isinstance(opened, SparkOpen) or on_executors:  # with control rows that the driver does not know
         return None
-    new, revision = written(control, live.revision + 1), live.revision + 1
+    new, revision = rows_to_write(control, live.revision + 1), live.revision + 1
     if here:
-        new = pa.concat_tables([new, written(rows.select([*names, "known"]), revision)])
+        new = pa.concat_tables([new, rows_to_write(rows.select([*names, "known"]), revision)])
     live_now = new.filter(tables.is_live(new["state"]))
     is_control = pc.is_in(live_now["state"], string_array(tables.PRIMED))
     known = None
     if here and opened.rows is not None:
         now_open = live_now.filter(pc.equal(live_now["state"], string_scalar(tables.OPEN)))
-        known = _kept(followed(opened.rows, now_open).combine_chunks(), revision, max_cached_bytes)
+        known = _kept(apply_versions(opened.rows, now_open).combine_chunks(), revision, max_cached_bytes)
     version = live.table_version + 1
     next_open = SparkOpen(opened.engine, opened.reference, version, opened.schema, known)
     moved = live_now.filter(is_control).select(live.rows.column_names)
     return Live(
-        live.schema, followed(live.rows, moved).combine_chunks(), next_open, version, live.growth + Growth.of(moved)
+        live.schema,
+        apply_versions(live.rows, moved).combine_chunks(),
+        next_open,
+        version,
+        live.growth + Growth.of(moved),
     )
 
 

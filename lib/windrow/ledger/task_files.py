@@ -20,12 +20,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow.columnar.arrow import to_plain_types
 from windrow.delta.locations import is_catalog_name, local_path
-from windrow.engine.spark.errors import translated
+from windrow.engine.spark.errors import translate_error
 from windrow.errors import EngineUnavailableError
 from windrow.ledger.file_writer import WrittenFile
 from windrow.ledger.result import GROUPS
 from windrow.ledger.row_writer import RowWriter, WrittenRows
-from windrow.rows.frame import in_one, unchanged
+from windrow.rows.frame import all_rows_at_once, keep_types
 from windrow.rows.rows import Function
 
 if TYPE_CHECKING:
@@ -41,16 +41,16 @@ RESULT = pa.schema([("files", pa.list_(FILE)), ("groups", pa.list_(pa.struct(lis
 INSTEAD = 'Or use commit = "merge".'
 
 
-def written_by_tasks(rows: DataFrame, writer: RowWriter, function: Function = unchanged) -> WrittenRows:
+def write_in_tasks(rows: DataFrame, writer: RowWriter, function: Function = keep_types) -> WrittenRows:
     """Have each task write the changed ones of the rows that a function makes of all of its rows.
 
     Raises the errors of Spark.
     """
-    writing = in_one(partial(_write, function, writer))
+    writing = all_rows_at_once(partial(_write, function, writer))
     try:
         written = to_plain_types(rows.mapInArrow(writing, from_arrow_schema(RESULT)).toArrow())
     except PySparkException as error:
-        raise translated(error) from error
+        raise translate_error(error) from error
     files = [WrittenFile(**file) for task in written["files"].to_pylist() for file in task]
     return WrittenRows(files, _rows_in(written["groups"]))
 

@@ -30,7 +30,7 @@ from windrow.columnar.arrow import (
     combine_chunks,
     filter_rows,
     from_numpy,
-    places,
+    index_in,
     string_scalar,
     to_numpy,
 )
@@ -54,7 +54,7 @@ RECORDED = ("versions_written", "versions_obsolete", "messages_written")  # colu
 MESSAGES_OF_A_ROW = 16
 
 
-def written(rows: pa.Table, revision: int) -> pa.Table:
+def rows_to_write(rows: pa.Table, revision: int) -> pa.Table:
     """Return rows of a result as they are written: with tombstones of open batches that closed, without `known`."""
     if "known" in rows.column_names:
         rows = pa.concat_tables([rows, tombstones(rows)]).drop_columns(["known"])
@@ -120,9 +120,9 @@ def _grown(rows: pa.Table, versions: pa.Table, of: Ints, revision: Ints) -> pa.T
     part, start = chains(of, revision, versions[WHOLE])
     if not part.size:
         return rows
-    joined = in_order(concatenated(versions[MESSAGES].take(from_numpy(part)), start))
+    joined = sort_messages(concatenated(versions[MESSAGES].take(from_numpy(part)), start))
     is_whole = np.logical_or.reduceat((to_numpy(versions[WHOLE], null=0) == 1)[part], start[:-1])
-    at = places(combine_chunks(rows["id"]), combine_chunks(versions["id"].take(from_numpy(part[start[1:] - 1]))))
+    at = index_in(combine_chunks(rows["id"]), combine_chunks(versions["id"].take(from_numpy(part[start[1:] - 1]))))
     grew, known = boolean_array(at >= 0), from_numpy(np.maximum(at, 0))
     rows = with_messages(rows, pc.if_else(grew, joined.take(known), rows[MESSAGES]))
     wholes = pc.if_else(grew, boolean_array(is_whole).take(known), rows[WHOLE])
@@ -179,7 +179,7 @@ def concatenated(lists: pa.ChunkedArray, start: Ints) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(ends), each.flatten(), mask=boolean_array(unread)).cast(lists.type)
 
 
-def in_order(batches: pa.Array) -> pa.Array:
+def sort_messages(batches: pa.Array) -> pa.Array:
     """Return lists of messages in the order of a batch: by event time and type, and otherwise as they are."""
     inside = pa.Table.from_arrays(batches.flatten().flatten()[:2], ["type", "event_time"])
     inside = inside.append_column("batch", pc.list_parent_indices(batches))
@@ -188,13 +188,13 @@ def in_order(batches: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(batches.offsets, values, mask=batches.is_null()).cast(batches.type)
 
 
-def followed(rows: pa.Table, versions: pa.Table, keep_tombstones: bool = False) -> pa.Table:
+def apply_versions(rows: pa.Table, versions: pa.Table, keep_tombstones: bool = False) -> pa.Table:
     """Return the latest version of each id after other commits, whose `versions` join the known `rows`.
 
     It costs less than `latest` of both, where there are many rows and few other versions.
     """
     known = np.zeros(rows.num_rows + 1, np.bool_)
-    known[places(combine_chunks(versions["id"]), combine_chunks(rows["id"]))] = (
+    known[index_in(combine_chunks(versions["id"]), combine_chunks(rows["id"]))] = (
         True  # the last one is for ids that are new
     )
     both = pa.concat_tables([filter_rows(rows, boolean_array(known[:-1])), versions])
@@ -271,7 +271,7 @@ class Growth:
     @classmethod
     def by(cls, counts: MicrobatchCounts, control: pa.Table, live: pa.Table) -> Growth:
         """Return what a commit adds: a result with these counts, and control rows in place of some of the live ones."""
-        replaced = int((places(combine_chunks(control["id"]), combine_chunks(live["id"])) >= 0).sum())
+        replaced = int((index_in(combine_chunks(control["id"]), combine_chunks(live["id"])) >= 0).sum())
         return cls(counts.versions + control.num_rows, counts.obsolete + replaced, counts.open_messages)
 
     def fold(self, after_commits: int, after_rows: int, open_messages: int, takes_all: bool = False) -> Fold | None:
@@ -307,7 +307,7 @@ def fold_note(fold: Fold) -> str:
     return json.dumps({"windrow": VERSION, "fold": fold})
 
 
-def recorded(rows: pa.Table, growth: Growth) -> pa.Table:
+def record_growth(rows: pa.Table, growth: Growth) -> pa.Table:
     """Return control rows, of which the progress row records the growth."""
     is_progress = pc.equal(rows["id"], string_scalar(tables.PROGRESS))
     for name, value in zip(RECORDED, (growth.versions, growth.obsolete, growth.messages), strict=True):

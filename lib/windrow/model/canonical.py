@@ -66,7 +66,7 @@ def rejections(rows: pa.RecordBatch) -> pa.Array:
 
 def fields(columns: Sequence[pa.Array]) -> pa.Array:
     """Return the values of each row as netstrings, one after the other."""
-    return joined([part for column in columns for part in _parts(column)])
+    return join_bytes([part for column in columns for part in _parts(column)])
 
 
 def netstrings(values: pa.Array) -> pa.Array:
@@ -78,17 +78,17 @@ def _parts(values: pa.Array) -> list[pa.Array]:
     """Return what makes netstrings if it is joined."""
     if values.null_count == len(values):
         return [pa.repeat(NULL, len(values))]
-    content = encoded(values)
+    content = encode_values(values)
     length = pc.binary_length(content)
     least, most = pc.min_max(length).as_py().values()
     if most < len(BEGINS):
         parts = [BEGINS[most] if least == most else BEGINS.take(length), content, COMMA]
     else:
         parts = [length.cast(pa.large_string()).cast(BYTES), COLON, content, COMMA]
-    return [pc.fill_null(joined(parts), NULL)] if content.null_count else parts
+    return [pc.fill_null(join_bytes(parts), NULL)] if content.null_count else parts
 
 
-def encoded(values: pa.Array) -> pa.Array:
+def encode_values(values: pa.Array) -> pa.Array:
     """Return each value as bytes; NULL stays NULL."""
     if pa.types.is_map(values.type):
         values = values.cast(pa.list_(pa.struct([values.type.key_field, values.type.item_field])))
@@ -106,7 +106,7 @@ def encoded(values: pa.Array) -> pa.Array:
     return values.cast(BYTES)
 
 
-def joined(parts: Sequence[pa.Array]) -> pa.Array:
+def join_bytes(parts: Sequence[pa.Array]) -> pa.Array:
     """Return the bytes of several columns, row by row one after the other."""
     return pc.binary_join_element_wise(*parts, NOTHING)
 

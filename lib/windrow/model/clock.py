@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from windrow.columnar.compiled import compiled
+from windrow.columnar.compiled import compile_lazily
 
 Ints = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
@@ -48,7 +48,7 @@ def raise_floors(source: Numbers, version: Ints, stamp: Ints, floor: Ints) -> In
     return before
 
 
-@compiled
+@compile_lazily
 def _rise(source, version, stamp, floor, before):  # type: ignore[no-untyped-def]
     reached = floor.copy()
     current = np.full(floor.size, np.iinfo(np.int64).min, np.int64)

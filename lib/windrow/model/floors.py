@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import combine_chunks, filter_rows, from_numpy, places, string_array, to_numpy
+from windrow.columnar.arrow import combine_chunks, filter_rows, from_numpy, index_in, string_array, to_numpy
 from windrow.columnar.order import fits_a_table
 from windrow.errors import ensure
 from windrow.model import clock
@@ -34,7 +34,7 @@ class Floors:
 
     def of(self, sources: pa.Array) -> Ints:
         """Return the floors of the given sources."""
-        at = places(sources, self.source)
+        at = index_in(sources, self.source)
         return np.where(at >= 0, np.append(self.floor, clock.UNKNOWN)[at], clock.UNKNOWN)
 
     def for_sources(self, sources: pa.Array) -> Floors:
@@ -48,7 +48,7 @@ class Floors:
     def raised(self, source: pa.Array, floor: Ints) -> Floors:
         """Return the floors, each raised to the given floor of its source; unknown sources are added."""
         source = source.cast(pa.string())
-        at = places(source, self.source).copy()
+        at = index_in(source, self.source).copy()
         unknown = from_numpy(np.flatnonzero(at < 0))
         added = source.take(unknown).dictionary_encode()
         at[at < 0] = len(self.source) + to_numpy(added.indices)
@@ -110,7 +110,7 @@ class FloorsByVersion:
 
     @classmethod
     def plan(cls, summary: pa.Table, before: Floors) -> FloorsByVersion:
-        """Compute the floors from a summary of the messages (`summary.summarise`), ordered by version."""
+        """Compute the floors from a summary of the messages (`summary.summarise_messages`), ordered by version."""
         moving = filter_rows(summary, pc.is_valid(summary["stamp"]))
         version = moving["version"].to_numpy()
         sources = combine_chunks(moving["source"])

@@ -95,12 +95,12 @@ def _column(table: pa.Table, name: str, type_: pa.DataType | None) -> pa.Chunked
     if name == "payload" and type_ is not None and type_ != text_or_bytes(type_) and not accepts_type(type_, result):
         raise MessagesError(f"column 'payload' is {result}, the payloads are {name_of(type_)}", "Convert it first.")
     try:
-        return converted(table[name], type_)
+        return convert_column(table[name], type_)
     except pa.ArrowException as error:
         raise MessagesError(f"column {name!r} is {table[name].type}: {error}", "Convert it first.") from error
 
 
-def converted(column: pa.ChunkedArray, type_: pa.DataType | None) -> pa.ChunkedArray:
+def convert_column(column: pa.ChunkedArray, type_: pa.DataType | None) -> pa.ChunkedArray:
     """Return a column in a type; None is the default type of payloads. Raises ArrowException."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)

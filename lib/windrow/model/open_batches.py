@@ -24,7 +24,7 @@ from windrow.columnar.arrow import (
     concat_dictionaries,
     filter_rows,
     from_numpy,
-    places,
+    index_in,
     to_numpy,
 )
 from windrow.columnar.compiled import Flags
@@ -44,7 +44,7 @@ SCHEMA = pa.schema(
 COUNTS = ("open_batches", "open_messages", "open_bytes")
 
 
-def summarise(batches: pa.Table) -> pa.Table:
+def total_batches(batches: pa.Table) -> pa.Table:
     """Return the totals (`SCHEMA`) of some batches, which are rows with the ledger's columns."""
     sums = [("message_count", "count"), ("message_count", "sum"), ("bytes", "sum"), ("window_end", "min")]
     columns = batches.select(["source", "message_count", "bytes", "window_end"])
@@ -187,7 +187,7 @@ class OpenBatchTotals:
         """Return the totals of the given sources, in their order."""
         if sources.equals(self.source):
             return self
-        at = places(sources, self.source)
+        at = index_in(sources, self.source)
         known = at >= 0
         end = np.append(self.next_window_end, UNKNOWN)[at]
         return OpenBatchTotals(
@@ -216,7 +216,7 @@ class OpenBatchTotals:
     def updated(self, changed: OpenBatchTotals, sources: pa.Array) -> OpenBatchTotals:
         """Return the totals of the given sources, with the changed ones replaced."""
         before, new = self.for_sources(sources), changed.for_sources(sources)
-        is_new = places(sources, changed.source) >= 0
+        is_new = index_in(sources, changed.source) >= 0
         end = np.where(is_new, new.next_window_end, before.next_window_end)
         return OpenBatchTotals(sources, np.where(is_new, new.counts, before.counts), end)
 

@@ -86,5 +86,5 @@ def text_or_bytes(type_: pa.DataType) -> pa.DataType:
 def comparable(values: pa.Array) -> pa.Array:
     """Return the text or bytes by which Arrow can sort payloads; NULL stays NULL."""
     if pa.types.is_struct(values.type) or pa.types.is_primitive(values.type):
-        return canonical.encoded(values)
+        return canonical.encode_values(values)
     return values

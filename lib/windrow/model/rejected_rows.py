@@ -14,7 +14,7 @@ from windrow.model.messages import COLUMNS, INVALID_VALUE
 from windrow.model.payload import comparable
 
 
-def rejected(messages: pa.Table, version: Ints, refused: list[pa.Table], microbatch: int | None) -> pa.Table:
+def rejection_rows(messages: pa.Table, version: Ints, refused: list[pa.Table], microbatch: int | None) -> pa.Table:
     """Return the rows of `rejected_messages`, in the order of `messages`; `refused` are tables of `admission.REFUSED`.
 
     `messages` must have all messages of these streams and versions, because the id of a rejection is its place among
@@ -49,17 +49,17 @@ def _ordinals(messages: pa.Table, version: Ints, row: Ints) -> Ints:
     """
     if not row.size:
         return row
-    rows = order.among(version, version[row])
+    rows = order.positions_in(version, version[row])
     among = messages.take(pa.array(rows)) if rows.size < version.size else messages
     asked = np.zeros(version.size, np.bool_)
     asked[row] = True
     group, count = _groups(among, version[rows])
     stamp = pc.fill_null(among["received_at"].cast(pa.int64()), clock.UNKNOWN).to_numpy()
-    at, start = order.group(group, count)
+    at, start = order.group_by_id(group, count)
     order.sort_groups(at, start, stamp, stamp)
-    slots = order.tied(at, start, stamp, stamp)
+    slots = order.list_tied_slots(at, start, stamp, stamp)
     if slots.size:
-        run, _ = order.ties(at[slots], (group, stamp))
+        run, _ = order.number_ties(at[slots], (group, stamp))
         wanted = np.isin(run, run[asked[rows[at[slots]]]])
         slots, run = slots[wanted], run[wanted]
         at[slots] = at[slots[_in_full(take_rows(among, at[slots]), run)]]

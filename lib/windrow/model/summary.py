@@ -16,7 +16,7 @@ SUMMARY = pa.schema(
 )  # fmt: skip
 
 
-def summarise(messages: pa.Table, latest: int) -> pa.Table:
+def summarise_messages(messages: pa.Table, latest: int) -> pa.Table:
     """Return for each (version, source) the rows, and the first and last stamp of those that move a clock.
 
     `combine` merges the summaries of parts, so parts can be summarised anywhere.
@@ -34,10 +34,10 @@ def summarise(messages: pa.Table, latest: int) -> pa.Table:
             "stamp": stamp,
         }
     )
-    return combine(counted)
+    return merge_summaries(counted)
 
 
-def combine(summaries: pa.Table) -> pa.Table:
+def merge_summaries(summaries: pa.Table) -> pa.Table:
     """Merge the summaries of parts into one, ordered by version and source."""
     wanted = [("messages", "sum"), ("earliest", "min"), ("stamp", "max")]
     grouped = summaries.group_by(["version", "source"]).aggregate(wanted).rename_columns(SUMMARY.names)

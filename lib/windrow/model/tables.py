@@ -275,7 +275,7 @@ def reads_raw_depot(names: Iterable[str]) -> bool:
     return "bytes_read" in names
 
 
-def reached(columns: Iterable[str], ledger: str, started: str, before: int) -> str:
+def reached_query(columns: Iterable[str], ledger: str, started: str, before: int) -> str:
     """Return the query that tells up to which version of which depot a ledger with these columns had read it.
 
     `started` is `started_at` in microseconds, as an SQL expression of the caller; `before` is the time.
@@ -285,7 +285,7 @@ def reached(columns: Iterable[str], ledger: str, started: str, before: int) -> s
     return asked.format(ledger=ledger, live=live, started=started, before=before)
 
 
-def reached_of(rows: Iterable[Any], depot_id: str) -> int:
+def reached_version(rows: Iterable[Any], depot_id: str) -> int:
     """Return the version up to which a depot was read from the rows of `reached`; -1 for none."""
     positions = [row["reached"] for row in rows if row["depot_id"] == depot_id and row["reached"] is not None]
     return int(positions[0]) if positions else -1

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from windrow.operate.observer import LogObserver, Observer, Observers, RunInfo, observed
+from windrow.operate.observer import LogObserver, Observer, Observers, RunInfo, notify_observers
 from windrow.settings.settings import MetricsPart
 
-__all__ = ["LogObserver", "Observer", "Observers", "RunInfo", "configured_observers", "observed"]
+__all__ = ["LogObserver", "Observer", "Observers", "RunInfo", "configured_observers", "notify_observers"]
 
 
 def configured_observers(metrics: MetricsPart) -> list[Observer]:

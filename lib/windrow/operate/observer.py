@@ -75,7 +75,7 @@ class Observers(Observer):
 
 
 @contextmanager
-def observed(run: RunInfo, observers: Iterable[Observer]) -> Iterator[Observers]:
+def notify_observers(run: RunInfo, observers: Iterable[Observer]) -> Iterator[Observers]:
     """Call `started` of the observers, and `ended` when the block is left."""
     together = Observers(observers)
     together.started(run)

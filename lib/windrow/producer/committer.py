@@ -173,7 +173,7 @@ class Committer:
             version = self._persist(queue, batch)
         # guard: senders-get-any-error
         except BaseException as error:  # noqa: BLE001 - a panic of delta-rs is none of Exception
-            self._failed(queue, batch, error if isinstance(error, Exception) else broken(error))
+            self._failed(queue, batch, error if isinstance(error, Exception) else sender_error(error))
             return
         first = queue.sequence + 1
         with self._bell.lock:
@@ -251,7 +251,7 @@ class Committer:
                 fail()
 
 
-def broken(error: BaseException) -> InternalError:
+def sender_error(error: BaseException) -> InternalError:
     """Return the error that senders get for what would end a thread: raised in theirs, it would end the program."""
     return InternalError(f"the commit was broken off by {type(error).__name__}: {first_line(error)}", REPORT)
 

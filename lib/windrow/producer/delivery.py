@@ -11,7 +11,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from windrow.model import chunks
-from windrow.producer.row import OutgoingRow, numbered, required_chunks, table_of
+from windrow.producer.row import OutgoingRow, number_rows, required_chunks, table_of
 
 LOG = logging.getLogger("windrow.producer")
 
@@ -120,7 +120,7 @@ class Batch:
     def table(self, first: int, schema: pa.Schema) -> pa.Table:
         """Return the messages or chunks to write, numbered from `first`. Raises InvalidMessageError."""
         sent = table_of(zip(*self.sent, strict=True), schema) if self.sent_table is None else self.sent_table
-        whole = numbered(sent, first)
+        whole = number_rows(sent, first)
         return required_chunks(whole, first) if schema == chunks.RAW else whole
 
     def acknowledge(self, version: int, first: int) -> None:

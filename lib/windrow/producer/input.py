@@ -133,7 +133,7 @@ class Fingerprint:
 
 
 @dataclass(frozen=True, slots=True)
-class RawProduced:
+class RawProduceResult:
     """The result: bytes and chunks sent, the number of the last chunk (0 for none), and whether it was `stopped`."""
 
     bytes: int
@@ -168,7 +168,7 @@ class BytesInput(FdReader):
 
 def send_bytes(
     producer: RawProducer, input_: BytesInput, last: bool, committed: Callable[[int], None] = lambda byte_count: None
-) -> RawProduced:
+) -> RawProduceResult:
     """Send the bytes of an input, and wait until the depot has them; `last` ends the source where the input ends.
 
     `committed` is called with the number of bytes of each committed chunk. Raises the error of a chunk that failed.
@@ -194,4 +194,4 @@ def send_bytes(
         chunks += 1
     producer.flush()
     settle(0)
-    return RawProduced(byte_count, chunks, sequence, ended, input_.stopped)
+    return RawProduceResult(byte_count, chunks, sequence, ended, input_.stopped)

@@ -23,7 +23,7 @@ from windrow.model import messages
 from windrow.model.payload import name as name_of
 from windrow.model.payload import text_or_bytes
 from windrow.model.timestamps import EPOCH, MICROSECOND, microseconds_of
-from windrow.producer.payloads import GREATEST, LEAST, typed
+from windrow.producer.payloads import GREATEST, LEAST, to_payload
 from windrow.producer.row import table_of
 
 KEPT_BYTES = 1_024  # how much is kept of a line that is too large
@@ -87,7 +87,7 @@ class Fault:
     reason: str
 
 
-class Unfit(ValueError):
+class InvalidLine(ValueError):
     """A line is not a message."""
 
 
@@ -143,7 +143,7 @@ class LineReader:
         """Return the object in a line, and why the line is not a message; empty if it is one."""
         try:
             value = _decoded(line, self._most_bytes)
-        except Unfit as unfit:
+        except InvalidLine as unfit:
             return {}, str(unfit)
         if not self._fields.whole and not value.keys() <= self._known:
             return value, f"no column is mapped to its field {min(value.keys() - self._known)!r}"
@@ -185,7 +185,7 @@ class LineReader:
                     values[at] = self._typed_payload(field, value)
                 else:
                     values[at] = _converted(name, field, value, instead)
-            except Unfit as unfit:
+            except InvalidLine as unfit:
                 reasons.setdefault(at, str(unfit))
                 values[at] = None
         return values
@@ -193,11 +193,11 @@ class LineReader:
     def _typed_payload(self, field: str, value: Any) -> Any:
         for one in value.values() if isinstance(value, dict) else [value]:
             if isinstance(one, float) and isinf(one):  # JSON has no infinity, but Python makes one of 1e400
-                raise Unfit(f"{field} has a number that is too large")
+                raise InvalidLine(f"{field} has a number that is too large")
         try:
-            return typed(value, self._payload)
+            return to_payload(value, self._payload)
         except ValueError as error:
-            raise Unfit(f"{field} {error}") from None
+            raise InvalidLine(f"{field} {error}") from None
 
     def _reject(self, columns: dict[str, list[Any]], at: int, kept: dict[str, Any], now: int) -> None:
         """Make a row that the batcher rejects: its event time is NULL, its payload has the reason and the line.
@@ -212,18 +212,18 @@ class LineReader:
 
 def _decoded(line: bytes, most_bytes: int) -> dict[str, Any]:
     if len(line) > most_bytes:
-        raise Unfit(f"it has more than {most_bytes:,} bytes")
+        raise InvalidLine(f"it has more than {most_bytes:,} bytes")
     try:
         value = DECODER.decode(line.decode())
     except UnicodeDecodeError as error:
-        raise Unfit(f"it is not UTF-8 at byte {error.start + 1}") from None
+        raise InvalidLine(f"it is not UTF-8 at byte {error.start + 1}") from None
     except json.JSONDecodeError as error:
         why = f"it is not JSON: {error.msg} at character {error.pos + 1}" if error.doc.strip() else "it is empty"
-        raise Unfit(why) from None
+        raise InvalidLine(why) from None
     except (ValueError, RecursionError) as error:
-        raise Unfit(f"its JSON cannot be read: {str(error).partition(';')[0]}") from None
+        raise InvalidLine(f"its JSON cannot be read: {str(error).partition(';')[0]}") from None
     if not isinstance(value, dict):
-        raise Unfit("it is not a JSON object")
+        raise InvalidLine("it is not a JSON object")
     return value
 
 
@@ -231,7 +231,7 @@ def _converted(name: str, field: str, value: Any, instead: Any) -> Any:
     if value is not None:
         return CONVERSIONS[name](field, value)
     if name in REQUIRED:
-        raise Unfit(f"{field} is missing")
+        raise InvalidLine(f"{field} is missing")
     return instead
 
 
@@ -244,7 +244,7 @@ def _quick_times(values: list[str]) -> list[int] | None:
 
 def _whole_text(field: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise Unfit(f"{field} is not text")
+        raise InvalidLine(f"{field} is not text")
     return _unicode(field, value)
 
 
@@ -254,7 +254,7 @@ def _unicode(field: str, value: str) -> str:
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise Unfit(f"{field} contains half of a character") from None
+            raise InvalidLine(f"{field} contains half of a character") from None
     return value
 
 
@@ -264,15 +264,15 @@ def _time(field: str, value: Any) -> int:
     try:
         moment = datetime.fromisoformat(value)
     except ValueError:
-        raise Unfit(f"{field} is not a time: {value[:40]!r}") from None
+        raise InvalidLine(f"{field} is not a time: {value[:40]!r}") from None
     if moment.tzinfo is None:
-        raise Unfit(f"{field} has no time zone")
+        raise InvalidLine(f"{field} has no time zone")
     return microseconds_of(moment)
 
 
 def _number(field: str, value: Any, otherwise: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not LEAST <= value <= GREATEST:
-        raise Unfit(f"{field} is {otherwise}")
+        raise InvalidLine(f"{field} is {otherwise}")
     return value
 
 

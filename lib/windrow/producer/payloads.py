@@ -11,7 +11,7 @@ WORDS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf
 LEAST, GREATEST = -(2**63), 2**63 - 1
 
 
-def typed(value: Any, type_: pa.DataType) -> Any:
+def to_payload(value: Any, type_: pa.DataType) -> Any:
     """Return a value as a payload of a type, or as a field of one. Raises ValueError, which says what it is not."""
     if value is None:
         return None
@@ -49,7 +49,7 @@ def _struct(value: Any, type_: pa.StructType) -> dict[str, Any]:
     made = {}
     for field in type_:
         try:
-            made[field.name] = typed(value.get(field.name), field.type)
+            made[field.name] = to_payload(value.get(field.name), field.type)
         except ValueError as error:
             raise ValueError(f"has a field {field.name} that {error}") from None
     return made

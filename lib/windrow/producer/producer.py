@@ -17,7 +17,7 @@ from windrow.producer.delivery import Ack
 from windrow.producer.row import (
     ChunkRow,
     MessageRow,
-    conformed,
+    complete_rows,
     required_number,
     required_payload,
     required_text,
@@ -157,7 +157,7 @@ class Producer(Sender):
         table = pa.table(messages) if isinstance(messages, pa.RecordBatch) else messages
         if not isinstance(table, pa.Table) or (not table.num_rows and mark is None):
             raise MessagesError("there are no messages to send", "Pass an Arrow table with rows.")
-        whole = conformed(table, self.producer_id, time.time_ns() // 1_000, self.payload)
+        whole = complete_rows(table, self.producer_id, time.time_ns() // 1_000, self.payload)
         numbers = [
             None if number is None else required_number(name, number)
             for name, number in (("mark", mark), ("fingerprint", fingerprint))

@@ -18,7 +18,7 @@ from windrow.model import messages
 from windrow.model.payload import name as name_of
 from windrow.model.payload import text_or_bytes
 from windrow.model.timestamps import microseconds_of
-from windrow.producer.payloads import GREATEST, LEAST, size, typed
+from windrow.producer.payloads import GREATEST, LEAST, size, to_payload
 
 ROW_BYTES = 48  # times, number and list overhead besides the texts
 
@@ -66,7 +66,7 @@ def table_of(columns: Iterable[Sequence[object]], schema: pa.Schema) -> pa.Table
     return pa.table([_array(values, type_) for values, type_ in zip(columns, schema.types, strict=True)], schema)
 
 
-def conformed(rows: pa.Table, source: str, now: int, payload: pa.DataType) -> pa.Table:
+def complete_rows(rows: pa.Table, source: str, now: int, payload: pa.DataType) -> pa.Table:
     """Return a table of messages with all columns, and defaults for missing ones. Raises MessagesError."""
     missing = {
         "source": pa.scalar(source),
@@ -107,7 +107,7 @@ def required_chunks(table: pa.Table, first: int) -> pa.Table:
     return table
 
 
-def numbered(table: pa.Table, first: int) -> pa.Table:
+def number_rows(table: pa.Table, first: int) -> pa.Table:
     """Number the rows without a sequence, counted from `first` over all rows."""
     at = table.schema.get_field_index("sequence")
     numbers = pa.array(np.arange(first, first + table.num_rows))
@@ -146,7 +146,7 @@ def required_payload(value: object, type_: pa.DataType) -> Any:
         return None
     if text_or_bytes(type_) != type_:
         try:
-            return typed(value, type_)
+            return to_payload(value, type_)
         except ValueError as error:
             hint = f"The payloads of this depot are {name_of(type_)}. Nothing was sent."
             raise InvalidMessageError(f"payload = {value!r} {error}", hint) from None

@@ -6,7 +6,7 @@ Nothing here writes. A query opens only the files of the states it names, and re
 from __future__ import annotations
 
 from windrow.model.timestamps import time_text
-from windrow.reading.batcher_status import BatcherStatus, NeededDelay, status, waiting
+from windrow.reading.batcher_status import BatcherStatus, NeededDelay, count_waiting, status
 from windrow.reading.details import batch, batches, rejection, rejections
 from windrow.reading.distribution import Distribution, distribution
 from windrow.reading.history import history
@@ -24,6 +24,7 @@ __all__ = [
     "TimeRange",
     "batch",
     "batches",
+    "count_waiting",
     "distribution",
     "explain",
     "history",
@@ -33,5 +34,4 @@ __all__ = [
     "time_range",
     "time_text",
     "trace",
-    "waiting",
 ]

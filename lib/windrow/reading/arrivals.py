@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from windrow.delta.row_changes import has_feed
-from windrow.delta.table import filtered
+from windrow.delta.table import read_filtered
 from windrow.errors import NotFoundError
 from windrow.model.commits import CHANGE, VERSION
-from windrow.model.messages import DEFAULTS, converted, microseconds
+from windrow.model.messages import DEFAULTS, convert_column, microseconds
 from windrow.model.timestamps import time_text
 from windrow.reading import feed
 from windrow.reading.feed import UNREADABLE
@@ -39,19 +39,19 @@ def arrivals(log: DepotTable, asked: MessageQuery, at: int, columns: dict[str, s
     except UNREADABLE:
         return []
     if "payload" in rows.column_names:
-        typed = converted(rows["payload"], payload)
+        typed = convert_column(rows["payload"], payload)
         rows = rows.set_column(rows.column_names.index("payload"), "payload", typed)
     return [DEFAULTS | row for row in records(rows)]
 
 
-def not_found(log: DepotTable, asked: MessageQuery, at: int, mapped: bool, batch: str) -> NotFoundError:
+def not_found_error(log: DepotTable, asked: MessageQuery, at: int, mapped: bool, batch: str) -> NotFoundError:
     """Return the error that the depot has no such message; it names the nearest times of its key, and a `batch`."""
     of = ", ".join(f"{name} {value!r}" for name, value in asked.items() if value is not None)
     what = f"the depot has no message of {of} at {time_text(at)} in versions up to {log.version()}"
     if mapped or not isinstance(log, DeltaTable):
         return NotFoundError(what, batch)
     among = [(name, "=", value) for name, value in asked.items() if value is not None and name in feed.names(log)]
-    times = np.unique(microseconds(filtered(log, among, ["event_time"])["event_time"].drop_null()))
+    times = np.unique(microseconds(read_filtered(log, among, ["event_time"])["event_time"].drop_null()))
     near = [time_text(int(time)) for time in times[np.argsort(np.abs(times - at), kind="stable")][:3]]
     if not near:
         return NotFoundError(what, "It has none at any other time, either.")

@@ -150,7 +150,7 @@ def status(depot: str, ledger: str, now: int) -> BatcherStatus:
     )
 
 
-def waiting(depot: str, ledger: str) -> int | None:
+def count_waiting(depot: str, ledger: str) -> int | None:
     """Return how many messages wait, by the log of a local depot; None if the depot or the number is missing."""
     if local_path(depot) is None or local_path(ledger) is None:
         return None

@@ -26,7 +26,7 @@ from windrow.delta.locations import is_catalog_name
 from windrow.errors import IncompatibleTableError, LedgerRestoredError, SettingsError, TableMissingError
 from windrow.model import tables
 from windrow.model.commits import CHANGE
-from windrow.reading.tables import Ledger, open_ledger, quoted
+from windrow.reading.tables import Ledger, open_ledger, quote_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,10 +78,10 @@ class RowRange:
         if self.after is None:
             later = f"{column} > {self.start}"
         else:
-            later = f"({column} > {self.start} OR ({column} = {self.start} AND id > {quoted(self.after)}))"
+            later = f"({column} > {self.start} OR ({column} = {self.start} AND id > {quote_text(self.after)}))"
         if self.until is None:
             return f"{later} AND {column} <= {self.end}"
-        return f"{later} AND ({column} < {self.end} OR ({column} = {self.end} AND id <= {quoted(self.until)}))"
+        return f"{later} AND ({column} < {self.end} OR ({column} = {self.end} AND id <= {quote_text(self.until)}))"
 
     def require_whole(self, count: int) -> None:
         """Raise LedgerRestoredError unless as many rows were found as the history says."""

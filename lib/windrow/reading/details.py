@@ -8,7 +8,7 @@ from typing import Any, Literal
 from windrow.errors import NotFoundError
 from windrow.model import durations, tables
 from windrow.model.timestamps import time_text
-from windrow.reading.tables import Ledger, equal, moment, open_ledger, overlap_condition, quoted
+from windrow.reading.tables import Ledger, equal, open_ledger, overlap_condition, quote_text, time_literal
 from windrow.reading.values import records
 
 IDLE_TIMEOUT = 10_000_000
@@ -25,10 +25,10 @@ def batch(ledger: str, id: str, idle_timeout: int | None = IDLE_TIMEOUT) -> dict
     """
     book = open_ledger(ledger)
     start = _start_of(id)
-    where = f"id = {quoted(id)} AND window_start = {moment(start)}"
+    where = f"id = {quote_text(id)} AND window_start = {time_literal(start)}"
     rows = _read(book, ("open", "closed"), where)
     if not rows:
-        stream = f"starts_with(id, {quoted(id.rsplit('/', 2)[0] + '/')})"
+        stream = f"starts_with(id, {quote_text(id.rsplit('/', 2)[0] + '/')})"
         raise NotFoundError(f"there is no batch {id}", nearest_batch(book, stream, start))
     return _explained(book, rows, idle_timeout)[0]
 
@@ -55,8 +55,8 @@ def batches(
     if not chosen:
         return []
     starts = [row["start"] for row in chosen]
-    among = ", ".join(quoted(row["id"]) for row in chosen)
-    where = f"id IN ({among}) AND window_start BETWEEN {moment(min(starts))} AND {moment(max(starts))}"
+    among = ", ".join(quote_text(row["id"]) for row in chosen)
+    where = f"id IN ({among}) AND window_start BETWEEN {time_literal(min(starts))} AND {time_literal(max(starts))}"
     return _explained(book, _read(book, state, where, order), idle_timeout)
 
 
@@ -67,7 +67,7 @@ def rejection(ledger: str, id: str) -> dict[str, Any]:  # noqa: A002 - the colum
     NotFoundError, TableMissingError, IncompatibleTableError.
     """
     book = open_ledger(ledger)
-    rows = records(book.rows("rejected", _rejected(book), f"id = {quoted(id)}"))
+    rows = records(book.rows("rejected", _rejected(book), f"id = {quote_text(id)}"))
     if not rows:
         raise NotFoundError(f"there is no rejected message {id}", "`windrow show --rejected` lists them.")
     return rows[0]

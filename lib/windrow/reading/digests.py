@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import one_batch, to_plain_types
 from windrow.model import canonical
-from windrow.reading.tables import Ledger, open_ledger, quoted
+from windrow.reading.tables import Ledger, open_ledger, quote_text
 
 ROW = pa.schema(
     [
@@ -41,7 +41,7 @@ class LedgerSelection:
         """Return the SQL condition; `number` is the column with the microbatch that finished a row."""
         wanted = [f"({number} IS NULL OR {number} > {self.after:d})"]
         for name, values in self.streams.items():
-            wanted.append(f"{name} IN ({', '.join(quoted(value) for value in values)})")
+            wanted.append(f"{name} IN ({', '.join(quote_text(value) for value in values)})")
         return " AND ".join(wanted)
 
     def batches(self, ledger: Ledger) -> Iterator[pa.Table]:

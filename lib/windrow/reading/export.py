@@ -33,7 +33,7 @@ from windrow.model.tables import BATCH_KEY
 from windrow.model.timestamps import EPOCH, time_text
 from windrow.reading.closed import Final, RowRange, span
 from windrow.reading.pivot import EARLY, Pivot
-from windrow.reading.tables import Ledger, equal, open_ledger, overlap_condition, quoted
+from windrow.reading.tables import Ledger, equal, open_ledger, overlap_condition, quote_text
 from windrow.reading.values import replace_nan
 
 ExportFormat = Literal["parquet", "csv", "json", "raw"]
@@ -78,7 +78,7 @@ class ExportSelection:
         time = "event_time" if self.what == "rejected" else "window_start"
         stream = equal({"key": self.key, "source": self.source})
         conditions = f"{overlap_condition(time, time, self.start, self.end)} AND {stream}"
-        refused = f" AND starts_with(reason, {quoted(REFUSED)}) AND content IS NOT NULL"
+        refused = f" AND starts_with(reason, {quote_text(REFUSED)}) AND content IS NOT NULL"
         return conditions + refused if self.what == "bytes" else conditions
 
     def written(self, span: RowRange) -> str:
@@ -124,7 +124,7 @@ def export(
     written_by = span(book, wanted.state, wanted.since)
     written_by.require_whole(book.rows(wanted.state, "count(*) AS rows", written_by.where)["rows"][0].as_py())
     written = 0
-    schema, shape = shape_of(book, wanted, written_by)
+    schema, shape = columns_and_reader(book, wanted, written_by)
     with _sink(out, overwrite) as sink, open_writer(kind, sink, schema) as write:
         for read, batch in rows_of(book, wanted, written_by, shape):
             write(batch)
@@ -195,7 +195,7 @@ def _require_place(target: Path, overwrite: bool) -> None:
         raise OutputFileError(f"{target} exists already", "Name another file, or add --overwrite.")
 
 
-def shape_of(book: Ledger, choice: ExportSelection, written_by: RowRange) -> tuple[pa.Schema, Shape]:
+def columns_and_reader(book: Ledger, choice: ExportSelection, written_by: RowRange) -> tuple[pa.Schema, Shape]:
     """Return the columns of an export, and the function that makes its rows from those of the ledger."""
     if choice.what == "messages":
         return pa.schema([*_batch(book, BATCH_KEY), *tables.message_type(book.payload)]), _messages

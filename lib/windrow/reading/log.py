@@ -108,7 +108,7 @@ def earliest_readable(table: TableLog, depot: bool = False) -> int:
     return high
 
 
-def kept(table: TableLog) -> str | None:
+def log_retention(table: TableLog) -> str | None:
     """Return how long log and removed files are kept, by the property of the table; None without the property."""
     interval = table.metadata().configuration.get(KEPT)
     parts = re.fullmatch(r"interval (\d+) (second|minute|hour|day|week)s?", interval or "")

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import combine_chunks, to_plain_type
-from windrow.delta.locations import for_spark, parts, quoted, reference
+from windrow.delta.locations import for_spark, parts, quote_name, reference
 from windrow.errors import IncompatibleTableError, OutputFileError, SettingsError, TableMissingError, first_line
 from windrow.model.payload import name as name_of
 from windrow.model.payload import of_column
@@ -225,7 +225,7 @@ def create_pivot_view(
         ) from error
     query = Pivot(unique_types(types), payload, repeats, early).query(table)
     try:
-        spark.sql(f"CREATE OR REPLACE {'' if '.' in view else 'TEMPORARY '}VIEW {quoted(*parts(view))} AS {query}")
+        spark.sql(f"CREATE OR REPLACE {'' if '.' in view else 'TEMPORARY '}VIEW {quote_name(*parts(view))} AS {query}")
     except PySparkException as error:
         raise IncompatibleTableError(
             f"the view {view} cannot be created: {first_line(error)}", "Give it another name."

@@ -23,7 +23,7 @@ from windrow.model.messages import microseconds
 from windrow.model.payload import parse
 from windrow.reading.tuning import Trial, advise
 from windrow.reading.tuning.grid import gaps_of
-from windrow.reading.warnings import corrected, plain_offset
+from windrow.reading.warnings import correct_clocks, plain_offset
 
 # Usual names, the surest first; of `receivedAt`, `_received_at` and `RECEIVED_AT` the form is the same.
 NAMES = {
@@ -96,7 +96,7 @@ def propose(rows: pa.Table, latest: int) -> Proposal:
     """
     if not rows.num_rows:
         raise NotFoundError("the table has no rows to look at", "Write some first, or write [depot.columns] by hand.")
-    search = Search(rows)
+    search = ColumnSearch(rows)
     columns = [*search.times(), *search.identity(), *search.sequence()]
     payload, payload_type = search.payload()
     chosen = [*columns, *payload]
@@ -111,7 +111,7 @@ def propose(rows: pa.Table, latest: int) -> Proposal:
     return Proposal(rows.num_rows, payload_type, tuple(chosen), tuple(rules), correction, tuple(notes))
 
 
-class Search:
+class ColumnSearch:
     """A search for the columns of a message among those of a table; each column is taken at most once."""
 
     def __init__(self, rows: pa.Table) -> None:
@@ -164,7 +164,7 @@ class Search:
         column = self._take("sequence", pa.types.is_integer)
         if column is not None:
             yield ColumnChoice(
-                "sequence", f"CAST({quoted(column)} AS BIGINT)", "by its name; orders messages of the same time"
+                "sequence", f"CAST({quote_column(column)} AS BIGINT)", "by its name; orders messages of the same time"
             )
 
     def payload(self) -> tuple[list[ColumnChoice], ColumnChoice | None]:
@@ -182,7 +182,7 @@ class Search:
             return [], None
         self.left = [name for name in self.left if name not in fields.values()]
         kinds = {field: _payload_type(self._type(name)) for field, name in fields.items()}
-        inner = ", ".join(f"'{field}', CAST({quoted(name)} AS {kinds[field]})" for field, name in fields.items())
+        inner = ", ".join(f"'{field}', CAST({quote_column(name)} AS {kinds[field]})" for field, name in fields.items())
         declared = "STRUCT<" + ", ".join(f"{field}: {kind}" for field, kind in kinds.items()) + ">"
         why = f"{len(fields)} columns are left: a message has them all"
         type_ = ColumnChoice("payload_type", declared, "the types of the columns")
@@ -194,7 +194,7 @@ class Search:
         if kind == "STRING":
             return [ColumnChoice("payload", self._text(name), reason)], None
         typed = ColumnChoice("payload_type", str(kind), f"{name} is {self._type(name)}; without it, payloads are text")
-        return [ColumnChoice("payload", f"CAST({quoted(name)} AS {kind})", reason)], typed
+        return [ColumnChoice("payload", f"CAST({quote_column(name)} AS {kind})", reason)], typed
 
     def _take(self, column: str, allowed: Callable[[pa.DataType], bool]) -> str | None:
         """Return the column with the surest name for a message column, and take it."""
@@ -216,7 +216,7 @@ class Search:
         return self.rows.schema.field(name).type
 
     def _text(self, name: str) -> str:
-        return quoted(name) if pa.types.is_string(self._type(name)) else f"CAST({quoted(name)} AS STRING)"
+        return quote_column(name) if pa.types.is_string(self._type(name)) else f"CAST({quote_column(name)} AS STRING)"
 
     def _texts(self) -> dict[str, int]:
         """Return how many values each column of text has that is left."""
@@ -229,9 +229,9 @@ class Search:
         """Return the expression that makes a time of a column, and its values; None if it holds no times."""
         kind, named = self._type(name), plain_name(name) in chain(NAMES["event_time"], NAMES["received_at"])
         if pa.types.is_integer(kind) and named:
-            expression = f"{_function_of(self.rows[name])}({quoted(name)})"
+            expression = f"{_function_of(self.rows[name])}({quote_column(name)})"
         elif pa.types.is_timestamp(kind) or (pa.types.is_string(kind) and named):
-            expression = quoted(name)
+            expression = quote_column(name)
         else:
             return None
         times = self._tried(expression)
@@ -253,7 +253,7 @@ def plain_name(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+", "_", name).strip("_").lower()
 
 
-def quoted(name: str) -> str:
+def quote_column(name: str) -> str:
     """Return a column's name as it is written in Spark SQL; words of the language are quoted."""
     from sqlglot.dialects.spark import Spark
 
@@ -319,7 +319,7 @@ def _correction(messages: pa.Table, mapping: Mapping[str, str], wrong: Sequence[
     offset = microseconds(messages["event_time"]) - microseconds(messages["received_at"])
     of = pc.index_in(messages["source"], pa.array(wrong, pa.string())).to_numpy()
     offsets = {source: plain_offset(int(np.median(offset[of == at]))) for at, source in enumerate(wrong)}
-    return ColumnChoice("event_time", corrected(mapping, offsets), f"corrects the clocks of {_named(wrong)}")
+    return ColumnChoice("event_time", correct_clocks(mapping, offsets), f"corrects the clocks of {_named(wrong)}")
 
 
 def _named(sources: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windrow.model.timestamps import time_text
-from windrow.reading.log import earliest_readable, kept, waiting_versions
+from windrow.reading.log import earliest_readable, log_retention, waiting_versions
 from windrow.reading.tables import (
     LEDGER_COLUMNS,
     Ledger,
@@ -149,7 +149,7 @@ def common_status(book: Ledger, places: Places, now: int) -> dict[str, Any]:
     waiting = [depot.messages_waiting for depot in depots]
     messages = None if None in waiting else sum(number or 0 for number in waiting)
     own = ledger_log(book)
-    reach = ReadableRange(earliest_readable(own), kept(own))
+    reach = ReadableRange(earliest_readable(own), log_retention(own))
     return {
         "depots": depots,
         "ledger": LedgerStatus(book.location, book.version, progress.microbatch, progress.paused, reach),
@@ -195,7 +195,7 @@ def _depot(book: Ledger, name: str | None, place: DepotPlace, now: int) -> Depot
         changed_version=waits.changed,
         skipped_versions=tuple(one for one in skipped_versions(book, name) if one <= progress.depot_version),
         clock=records(clocks)[0]["clock"],
-        readable_range=ReadableRange(earliest_readable(log, depot=True), kept(log)),
+        readable_range=ReadableRange(earliest_readable(log, depot=True), log_retention(log)),
     )
 
 

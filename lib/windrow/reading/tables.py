@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from windrow.delta.log import TableInfo, identity
-from windrow.delta.query import Relation, TableRows, answer, identifier
+from windrow.delta.query import Relation, TableRows, execute, identifier
 from windrow.delta.row_changes import changes
 from windrow.delta.table import open_table
 from windrow.errors import REPORT, DepotMismatchError, IncompatibleTableError, InternalError, NotFoundError
@@ -174,7 +174,7 @@ class Ledger:
         if then != "true":
             statement = f"SELECT * FROM ({statement}) WHERE {then}"  # noqa: S608
         with self.opened(states, self._named(columns, where, rest, then), where) as connection:
-            return answer(connection, statement).read_all()
+            return execute(connection, statement).read_all()
 
     def pieces(
         self, states: str | tuple[str, ...], columns: str, where: str = "true", rest: str = ""
@@ -184,7 +184,7 @@ class Ledger:
         The first piece is empty, so that there always is one.
         """
         with self.opened(states, self._named(columns, where, rest), where) as connection:
-            answer_rows = answer(connection, f"SELECT {columns} FROM ledger WHERE ({where}) {rest}")  # noqa: S608
+            answer_rows = execute(connection, f"SELECT {columns} FROM ledger WHERE ({where}) {rest}")  # noqa: S608
             yield answer_rows.schema.empty_table()
             for batch in answer_rows:
                 yield pa.Table.from_batches([batch])
@@ -195,7 +195,7 @@ class Ledger:
         Of final rows it may lack those that do not meet the condition `where`.
         """
         with self.opened(states, self._named(statement), where) as connection:
-            return answer(connection, statement).read_all()
+            return execute(connection, statement).read_all()
 
     def opened(
         self, states: str | tuple[str, ...], names: Sequence[str], where: str = "true"
@@ -263,11 +263,13 @@ class Ledger:
         Raises IncompatibleTableError unless there is exactly one progress row.
         """
         columns = list(Progress.__dataclass_fields__)
-        rows = self.rows("progress", ", ".join(columns), f"id = {quoted(tables.PROGRESS)}").to_pylist()
+        rows = self.rows("progress", ", ".join(columns), f"id = {quote_text(tables.PROGRESS)}").to_pylist()
         if len(rows) != 1:
             raise IncompatibleTableError(f"the ledger has {len(rows)} progress rows instead of one", DAMAGED)
         if depot is not None:
-            own = self.rows("progress", ", ".join(POSITION), f"depot = {quoted(depot)} AND source IS NULL").to_pylist()
+            own = self.rows(
+                "progress", ", ".join(POSITION), f"depot = {quote_text(depot)} AND source IS NULL"
+            ).to_pylist()
             rows[0] |= own[0] if own else {"depot_id": "", "start_from": "", "depot_version": -1}
         if None in rows[0].values():
             empty = ", ".join(name for name, value in rows[0].items() if value is None)
@@ -281,7 +283,7 @@ class Ledger:
         """
         progress = Relation([tables.PROGRESS], ["id", "state", "schema_version"])
         with self.all_rows.opened({"progress": progress}, {}) as connection:
-            require_known_schema(answer(connection, SCHEMA_VERSIONS.format(ledger="progress")).read_all())
+            require_known_schema(execute(connection, SCHEMA_VERSIONS.format(ledger="progress")).read_all())
         return self
 
 
@@ -405,21 +407,23 @@ def recorded_rules(rules: str | None) -> dict[str, Any]:
 def overlap_condition(first: str, last: str, start: int | None, end: int | None) -> str:
     """Return the SQL condition that the time from one column to another, both included, overlaps [begin, end)."""
     bounds = ((first, "<", end), (last, ">=", start))
-    conditions = [f"{name} {compare} {moment(bound)}" for name, compare, bound in bounds if bound is not None]
+    conditions = [f"{name} {compare} {time_literal(bound)}" for name, compare, bound in bounds if bound is not None]
     return f"({' AND '.join(conditions) or 'true'})"
 
 
-def moment(microseconds: int) -> str:
+def time_literal(microseconds: int) -> str:
     """Return a time as an SQL literal that both DuckDB and delta-rs know, if ISO 8601 has it."""
     text = time_text(microseconds)
-    return quoted(text) if text.endswith("Z") else f"make_timestamptz({microseconds:d})"
+    return quote_text(text) if text.endswith("Z") else f"make_timestamptz({microseconds:d})"
 
 
 def equal(columns: Mapping[str, str | None]) -> str:
     """Return the SQL condition that columns have the given values; None: any value."""
-    return " AND ".join(f"{name} = {quoted(value)}" for name, value in columns.items() if value is not None) or "true"
+    return (
+        " AND ".join(f"{name} = {quote_text(value)}" for name, value in columns.items() if value is not None) or "true"
+    )
 
 
-def quoted(text: str) -> str:
+def quote_text(text: str) -> str:
     """Return a text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"

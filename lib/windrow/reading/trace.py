@@ -15,18 +15,18 @@ from typing import Any, Literal
 from windrow.errors import UsageError
 from windrow.model import tables
 from windrow.model.timestamps import time_text
-from windrow.reading.arrivals import CONTENT, arrivals, not_found
+from windrow.reading.arrivals import CONTENT, arrivals, not_found_error
 from windrow.reading.details import nearest_batch
 from windrow.reading.reasons import TIMES, Explanation, explain
 from windrow.reading.tables import (
     Ledger,
     Progress,
     equal,
-    moment,
     open_depot,
     open_ledger,
-    quoted,
+    quote_text,
     skipped_versions,
+    time_literal,
 )
 from windrow.reading.values import records
 
@@ -88,7 +88,7 @@ def trace(
         arrived = []
     if not (accepted or rejected or arrived):
         near = nearest_batch(book, equal({name: asked[name] for name in ("key", "source")}), at)
-        raise not_found(log, asked, at, bool(columns), near)
+        raise not_found_error(log, asked, at, bool(columns), near)
     placed = list(_placed(arrived, accepted, rejected))
     history = _History(book, progress, placed)
     return [history.arrival(key, at, *one) for one in sorted(placed, key=_order)]
@@ -96,11 +96,11 @@ def trace(
 
 def _accepted(book: Ledger, asked: dict[str, str | None], at: int) -> list[Row]:
     stream = equal({name: asked[name] for name in ("key", "source")})
-    window = f"window_start <= {moment(at)} AND window_end > {moment(at)}"
+    window = f"window_start <= {time_literal(at)} AND window_end > {time_literal(at)}"
     columns = f"source, {', '.join(BATCH)}, unnest(messages) AS message"
-    same = f"message['event_time'] = {moment(at)}"
+    same = f"message['event_time'] = {time_literal(at)}"
     if asked["type"] is not None:
-        same += f" AND message['type'] = {quoted(asked['type'])}"
+        same += f" AND message['type'] = {quote_text(asked['type'])}"
     rows = records(book.rows(("open", "closed"), columns, f"{stream} AND {window}", then=same))
     return [row.pop("message") | {"source": row.pop("source"), "batch": row} for row in rows]
 
@@ -108,7 +108,9 @@ def _accepted(book: Ledger, asked: dict[str, str | None], at: int) -> list[Row]:
 def _rejected(book: Ledger, asked: dict[str, str | None], at: int) -> list[Row]:
     count = ", ".join(f"epoch_us({name}) AS {name}_us" for name in TIMES)
     return records(
-        book.rows("rejected", f"{', '.join(tables.REJECTED)}, {count}", f"{equal(asked)} AND event_time = {moment(at)}")
+        book.rows(
+            "rejected", f"{', '.join(tables.REJECTED)}, {count}", f"{equal(asked)} AND event_time = {time_literal(at)}"
+        )
     )
 
 

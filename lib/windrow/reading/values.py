@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.columnar.arrow import counted
+from windrow.columnar.arrow import times_to_numbers
 from windrow.model.timestamps import time_text
 
 BASE64 = "base64:"
@@ -27,7 +27,7 @@ def records(table: pa.Table) -> list[dict[str, Any]]:
     become these words as text.
     """
     convert = _converter(pa.struct(list(table.schema)))
-    return [convert(row) for row in counted(table).to_pylist()]
+    return [convert(row) for row in times_to_numbers(table).to_pylist()]
 
 
 def replace_nan(value: Any) -> Any:
@@ -39,7 +39,7 @@ def replace_nan(value: Any) -> Any:
     return [replace_nan(one) for one in value] if isinstance(value, list) else value
 
 
-def unescaped(text: str) -> str | bytes:
+def undo_escapes(text: str) -> str | bytes:
     """Undo `records` for one text: return a `str`, or `bytes` for a value that was not valid UTF-8."""
     if text.startswith(BASE64):
         with suppress(ValueError):

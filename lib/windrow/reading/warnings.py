@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from windrow.delta.query import answer
+from windrow.delta.query import execute
 from windrow.model.durations import SECOND, UNITS, approximate_text
 from windrow.model.warn import MAX_TOO_OLD_RATIO, MIN_COUNT, REJECTED_SHARE, SLIVER_SHARE, SPLIT_SHARE
 from windrow.reading.tables import Ledger, recorded_rules
@@ -171,7 +171,7 @@ class RecentRows:
     def beyond(self, query: str) -> list[dict[str, Any]]:
         """Return what one of the queries says is off."""
         asked = statement(query, self.min_count, "recent", self.since)
-        return answer(self.connection, asked).read_all().to_pylist()
+        return execute(self.connection, asked).read_all().to_pylist()
 
     def wrong_clocks(self) -> Sequence[str]:
         """Return the sources with wrong clocks."""
@@ -259,7 +259,9 @@ def _sources(recent: RecentRows) -> Iterator[LedgerWarning]:
         "event time minus processing time",
         "If their clocks are wrong, begin a new ledger, because this one keeps what it rejected, and write under "
         f"[depot.columns]{'' if mapping else TABLE}: event_time = "
-        + json.dumps(corrected(mapping, {row["source"]: offsets[row["source"]] for row in rows}), ensure_ascii=False),
+        + json.dumps(
+            correct_clocks(mapping, {row["source"]: offsets[row["source"]] for row in rows}), ensure_ascii=False
+        ),
     )
 
 
@@ -274,7 +276,7 @@ def plain_offset(offset: int) -> int:
     return -(-offset // SECOND) * SECOND if abs(offset) >= UNITS["m"] else offset
 
 
-def corrected(mapping: Mapping[str, str], offsets: Mapping[str, int]) -> str:
+def correct_clocks(mapping: Mapping[str, str], offsets: Mapping[str, int]) -> str:
     """Return the expression of `event_time` in a mapping that corrects the clocks of sources by their offsets (us)."""
     source, event_time = (" ".join(mapping.get(name, name).split()) for name in ("source", "event_time"))
     whens = [f"WHEN {source} = {_text(name)} THEN {-offset}" for name, offset in offsets.items()]

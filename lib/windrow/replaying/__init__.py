@@ -23,7 +23,7 @@ from windrow.errors import DepotUnreadableError, EngineUnavailableError, NotFoun
 from windrow.reading.digests import LedgerSelection, Streams
 from windrow.reading.tables import open_depot, open_ledger, recorded_rules
 from windrow.replaying.comparison import compare
-from windrow.replaying.legs import ReplaySegment, recorded, with_rules
+from windrow.replaying.legs import ReplaySegment, recorded_segments, with_rules
 from windrow.replaying.microbatch_range import MicrobatchRange, find_span
 from windrow.replaying.player import SegmentReplayer, create_replay_ledger
 from windrow.replaying.report import Comparison, LedgerDigest, Move, Outcome, Replay, ReplayChange
@@ -108,7 +108,7 @@ def replay(
         chosen = settings.model_copy(update={"ledger": place, "engine": engine})
         span = _span(settings, tables_of(chosen, spark)[0], portion)
         rules_json = None if rules is None else rules.to_json()
-        legs = with_rules(rules_json, ticks, recorded(span.end, span.after, span.through))
+        legs = with_rules(rules_json, ticks, recorded_segments(span.end, span.after, span.through))
         player = SegmentReplayer(
             chosen, _needed_streams(portion.streams, legs), lambda done: progress(done, span.messages), spark
         )

@@ -28,7 +28,7 @@ from windrow.model.messages import COLUMNS
 from windrow.reading.digests import BATCHES, Digests, LedgerSelection, batch_digests, rejection_digests
 from windrow.reading.tables import Ledger
 from windrow.reading.values import records
-from windrow.replaying.differences import Listed, first, joined, sort_key
+from windrow.replaying.differences import Listed, add_up_moves, first_in_order, sort_key
 from windrow.replaying.digest_tables import SIDES, DigestTables
 from windrow.replaying.report import ChangeKind, Comparison, LedgerDigest, Move, ReplayChange
 from windrow.verify.parts import Part as Buckets
@@ -89,8 +89,8 @@ def _compare_rows(
         counts={kind: counts[kind] for kind in get_args(ChangeKind)},
         moved_messages=moved,
         first_microbatch=first_microbatch,
-        changes=first(changes, limit),
-        moves=first(joined(moves), limit),
+        changes=first_in_order(changes, limit),
+        moves=first_in_order(add_up_moves(moves), limit),
     )
 
 

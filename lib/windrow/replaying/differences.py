@@ -19,12 +19,12 @@ def sort_key(*values: int | str | None) -> SortKey:
     return tuple((value is None, "" if value is None else value) for value in values)
 
 
-def first(listed: Iterable[Listed[T]], limit: int) -> tuple[T, ...]:
+def first_in_order(listed: Iterable[Listed[T]], limit: int) -> tuple[T, ...]:
     """Return the first of what was found, in the order of the listing."""
     return tuple(one for _, one in sorted(listed, key=itemgetter(0))[:limit])
 
 
-def joined(moves: Iterable[Listed[Move]]) -> list[Listed[Move]]:
+def add_up_moves(moves: Iterable[Listed[Move]]) -> list[Listed[Move]]:
     """Add up moves between the same two places, which are in several parts if both are reasons."""
     totals: dict[tuple[str | None, str | None], Listed[Move]] = {}
     for at, move in sorted(moves, key=itemgetter(0)):

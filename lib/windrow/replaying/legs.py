@@ -50,7 +50,7 @@ class ReplaySegment:
         return self.flushed_at is not None or self.next_rules is not None
 
 
-def recorded(ledger: Ledger, after: int, through: int) -> list[ReplaySegment]:
+def recorded_segments(ledger: Ledger, after: int, through: int) -> list[ReplaySegment]:
     """Return the legs of the microbatches after `after`, up to `through`."""
     among = f"microbatch > {after:d} AND microbatch <= {through:d}"
     columns = f"{HISTORY}, format" if ledger.raw else HISTORY

@@ -23,10 +23,10 @@ from windrow.reading.digests import Streams
 from windrow.reading.tables import Ledger as Book
 from windrow.replaying.legs import ReplaySegment
 from windrow.replaying.microbatch_range import MicrobatchRange
-from windrow.replaying.ticks import above, first_effective, split, ticks_of
+from windrow.replaying.ticks import effective_ticks, first_effective, split, ticks_of
 from windrow.runtime.batcher import Batcher, recorded_rules
-from windrow.runtime.ledger_state import Reached, first_rows
-from windrow.runtime.microbatch import MicrobatchAttempt, Read
+from windrow.runtime.ledger_state import DepotPosition, first_rows
+from windrow.runtime.microbatch import DepotRead, MicrobatchAttempt
 from windrow.runtime.opening import tables_of
 from windrow.runtime.wall_clock import WallClock
 from windrow.source import Source
@@ -71,7 +71,7 @@ def _first(source: Source, span: MicrobatchRange, rules: str) -> pa.Table:
     reached = -1 if start_from == "beginning" else span.first - 1
     depot = source.depot()
     schema = tables.ledger_schema(depot.payload, raw=depot.raw)
-    return first_rows(schema, {None: Reached(depot.id, start_from, reached)}, rules)
+    return first_rows(schema, {None: DepotPosition(depot.id, start_from, reached)}, rules)
 
 
 def _copied(ledger: Book, reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
@@ -170,7 +170,7 @@ class SegmentReplayer:
                 if before_tick is None:
                     raise InternalError(f"depot versions {reached + 1} to {stop} have messages, and none arrived")
                 messages = before_tick.parse(microbatch.primed.partial)
-            done = microbatch.run_messages({None: Read(messages, arrivals.listed.fingerprints)}, leg.latest)
+            done = microbatch.run_messages({None: DepotRead(messages, arrivals.listed.fingerprints)}, leg.latest)
             self._committed(done.messages)
 
     def _tick(self, rules: str, last_version: int | None = None) -> None:
@@ -196,7 +196,7 @@ class SegmentReplayer:
             raise InternalError("a leg is played before the next microbatch")
         source, ledger = self._tables
         microbatch = MicrobatchAttempt(ledger, {None: source}, self._batcher(rules), self._clock)
-        self._ticks = above(self._ticks, microbatch.primed.sources.floors)
+        self._ticks = effective_ticks(self._ticks, microbatch.primed.sources.floors)
         return microbatch
 
     def _batcher(self, rules: str) -> Batcher:

@@ -27,7 +27,7 @@ def ticks_of(raised: Sequence[tuple[int, str, int]]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=TICKS)
 
 
-def above(ticks: pa.Table, floors: Floors) -> pa.Table:
+def effective_ticks(ticks: pa.Table, floors: Floors) -> pa.Table:
     """Return the ticks that raise one of the floors."""
     return ticks.filter(pa.array(ticks["floor"].to_numpy() > floors.of(ticks["source"].combine_chunks())))
 
@@ -41,7 +41,7 @@ def split(ticks: pa.Table, last_version: int | None) -> tuple[Floors, pa.Table]:
 
 
 def first_effective(ticks: pa.Table, summary: pa.Table) -> int:
-    """Return the depot version of the first tick that matters to messages (`summary.summarise`), or `BEYOND`."""
+    """Return the depot version of the first tick that matters to the messages of a summary, or `BEYOND`."""
     moving = summary.filter(pc.is_valid(summary["stamp"]))
     sources = moving["source"].combine_chunks().unique()
     code = _code(moving["source"].combine_chunks(), sources)

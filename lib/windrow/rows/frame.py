@@ -97,7 +97,7 @@ class FrameRows:
         return self.content
 
 
-def in_one(function: Function) -> Batches:
+def all_rows_at_once(function: Function) -> Batches:
     """Return what a task does that passes all of its rows to a function at once; it does nothing without rows."""
 
     def once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -115,7 +115,7 @@ def _each(function: Function, conform: Function) -> Batches:
     return each
 
 
-def unchanged(rows: pa.Table) -> pa.Table:
+def keep_types(rows: pa.Table) -> pa.Table:
     """Return rows in the types that Spark gave them."""
     return rows
 

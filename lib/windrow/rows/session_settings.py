@@ -30,7 +30,7 @@ NOTE = "spark.databricks.delta.commitInfo.userMetadata"  # user metadata of a co
 
 
 @contextmanager
-def configured(session: SparkSession, settings: Mapping[str, str | None]) -> Iterator[None]:
+def session_with(session: SparkSession, settings: Mapping[str, str | None]) -> Iterator[None]:
     """Set session settings for one statement (None unsets one), and restore the previous ones.
 
     Serverless takes few settings. The statement runs without those that are refused.
@@ -49,7 +49,7 @@ def configured(session: SparkSession, settings: Mapping[str, str | None]) -> Ite
         _restore(session, before)
 
 
-def knows(session: SparkSession, name: str) -> bool:
+def has_setting(session: SparkSession, name: str) -> bool:
     """Tell whether this version of Spark has a setting."""
     try:
         session.conf.get(name)
@@ -60,7 +60,7 @@ def knows(session: SparkSession, name: str) -> bool:
 
 def small_batches(session: SparkSession) -> dict[str, str | None]:
     """Return the settings for large rows, such as chunks of up to 256 MiB: 16 MiB at a time, or else a few rows."""
-    return {**FEW_BYTES} if knows(session, MAX_BYTES) else {**FEW_AT_ONCE}
+    return {**FEW_BYTES} if has_setting(session, MAX_BYTES) else {**FEW_AT_ONCE}
 
 
 def _restore(session: SparkSession, settings: Mapping[str, str | None]) -> None:

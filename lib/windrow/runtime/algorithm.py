@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from windrow.delta.log import TableInfo
     from windrow.ledger.ledger import Ledger
     from windrow.ledger.result import MicrobatchResult
-    from windrow.runtime.ledger_state import LedgerState, Reached
+    from windrow.runtime.ledger_state import DepotPosition, LedgerState
     from windrow.runtime.saved_plan import SavedPlans
     from windrow.source.slices import Slice
 
@@ -32,10 +32,10 @@ class DepotPlan:
     """What a microbatch takes from a depot: the messages that arrived, and the clocks that follow from them.
 
     `reached` is the position in the depot after the microbatch. `summary` counts the messages by version and source
-    (`summary.summarise`); `arrived` is None if nothing was read.
+    (`summary.summarise_messages`); `arrived` is None if nothing was read.
     """
 
-    reached: Reached
+    reached: DepotPosition
     floors: FloorsByVersion
     arrived: Slice | None = None
     summary: pa.Table = field(default_factory=SUMMARY.empty_table)

@@ -13,9 +13,9 @@ from windrow.ledger.result import MicrobatchResult
 from windrow.model.floors import Floors
 from windrow.model.results import Kind
 from windrow.runtime.driver import Driver, RunSummary
-from windrow.runtime.ledger_state import LedgerState, Reached
+from windrow.runtime.ledger_state import DepotPosition, LedgerState
 
-Change: TypeAlias = tuple[MicrobatchResult, Mapping[str, Reached]]  # rows to commit, and the positions that move
+Change: TypeAlias = tuple[MicrobatchResult, Mapping[str, DepotPosition]]  # rows to commit, and the positions that move
 
 
 class Control:

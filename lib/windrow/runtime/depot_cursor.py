@@ -17,7 +17,7 @@ import numpy as np
 from windrow.model import clock
 from windrow.model.floors import FloorsByVersion
 from windrow.runtime.feeder import Feeder
-from windrow.runtime.ledger_state import Reached
+from windrow.runtime.ledger_state import DepotPosition
 from windrow.runtime.microbatch import MicrobatchAttempt
 from windrow.runtime.opening import DepotReader, require_depot
 from windrow.runtime.version_part import first_time, last_time
@@ -43,10 +43,10 @@ class DepotCursor:
     """How far a run has read a depot."""
 
     reader: DepotReader
-    reached: Reached  # the last version that the ledger has read
+    reached: DepotPosition  # the last version that the ledger has read
     latest: int = -1  # the last version of the depot when the run last looked
     searched_to: int = -1  # a read up to this version found nothing more
-    following: tuple[Reached, VersionRange] | None = (
+    following: tuple[DepotPosition, VersionRange] | None = (
         None  # where it was reached, and the times of the version that follows it
     )
 

@@ -23,8 +23,8 @@ from windrow.runtime.depot_cursor import DepotCursor
 from windrow.runtime.ledger_state import LedgerState
 from windrow.runtime.microbatch import MicrobatchAttempt
 from windrow.runtime.opening import DepotReader, open_ledger
-from windrow.runtime.phase_timeout import in_time
-from windrow.runtime.retry import Retry, silent
+from windrow.runtime.phase_timeout import run_with_timeout
+from windrow.runtime.retry import Retry, do_nothing
 from windrow.runtime.saved_plan import SavedPlan
 from windrow.settings.settings import Settings
 from windrow.source import Source
@@ -60,8 +60,8 @@ class Driver:
         ledger: Ledger,
         algorithm: Algorithm,
         clock: Clock,
-        report: Callable[[CommittedMicrobatch], None] = silent,
-        retrying: Callable[[Exception, int], None] = silent,
+        report: Callable[[CommittedMicrobatch], None] = do_nothing,
+        retrying: Callable[[Exception, int], None] = do_nothing,
     ) -> None:
         """Open the ledger, or create it where `start_from` begins. Raises the errors of `open_ledger`."""
         self.ledger, self.algorithm, self.clock, self.report = ledger, algorithm, clock, report
@@ -115,7 +115,7 @@ class Driver:
 
     def in_time(self, work: Callable[[], T]) -> T:
         """Return what reading the depots returns, which is part of the plan. Raises PhaseTimeoutError."""
-        return in_time("plan", self.options.phase_timeout, self.ledger.engine.session_at_work, work)
+        return run_with_timeout("plan", self.options.phase_timeout, self.ledger.engine.session_at_work, work)
 
     def search_again(self) -> None:
         """Forget which versions of the depots were searched: the ledger may have gone back."""
@@ -279,4 +279,4 @@ class Driver:
 
     def __getstate__(self) -> dict[str, object]:
         """Drop what belongs to this process: on Spark Connect a copy in another process handles the arrivals."""
-        return self.__dict__ | {"report": silent, "_primed": None, "summary": RunSummary(self.summary.engine)}
+        return self.__dict__ | {"report": do_nothing, "_primed": None, "summary": RunSummary(self.summary.engine)}

@@ -25,14 +25,14 @@ from windrow.ledger.live import Live, no_messages
 from windrow.ledger.result import GROUPS, MicrobatchResult
 from windrow.ledger.result import totals as sums
 from windrow.ledger.row_writer import RowWriter, WrittenRows
-from windrow.ledger.task_files import written_by_tasks
+from windrow.ledger.task_files import write_in_tasks
 from windrow.ledger.versions import latest_whole
 from windrow.model import tables
 from windrow.model.floors import Cuts, Floors
 from windrow.model.open_batches import BatchFilter
 from windrow.model.tables import CHANGED, DELETED, REQUIRED_COLUMNS, require_filled
 from windrow.rows.arrow import ArrowRows
-from windrow.rows.frame import in_one
+from windrow.rows.frame import all_rows_at_once
 from windrow.rows.rows import Function
 from windrow.source.conversion import messages_in
 from windrow.source.slices import Slice
@@ -71,7 +71,7 @@ def process_on_executors(
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class ExecutorResult:
     """What a microbatch on the executors gave: its rows as a frame, or the files with them; and their counts."""
 
     rows: DataFrame | pa.Table
@@ -79,19 +79,19 @@ class Written:
     files: Sequence[WrittenFile] = ()
 
 
-def _filed(stepping: Function, both: DataFrame, extra: Sequence[DataFrame], writer: RowWriter) -> Written:
+def _filed(stepping: Function, both: DataFrame, extra: Sequence[DataFrame], writer: RowWriter) -> ExecutorResult:
     """Run the step, and write its rows and the `extra` ones in the tasks that have them."""
-    parts = [written_by_tasks(both, writer, stepping), *(written_by_tasks(one, writer) for one in extra)]
+    parts = [write_in_tasks(both, writer, stepping), *(write_in_tasks(one, writer) for one in extra)]
     done = WrittenRows.together(parts)
-    return Written(writer.no_rows, done.groups, done.files)
+    return ExecutorResult(writer.no_rows, done.groups, done.files)
 
 
-def _kept(stepping: Function, both: DataFrame, extra: Sequence[DataFrame], schema: pa.Schema) -> Written:
+def _kept(stepping: Function, both: DataFrame, extra: Sequence[DataFrame], schema: pa.Schema) -> ExecutorResult:
     """Run the step, and keep its rows and the `extra` ones on the executors until the commit."""
     columns = from_arrow_schema(schema.append(pa.field("known", pa.bool_())).append(pa.field(CHANGED, pa.bool_())))
-    stepped = both.mapInArrow(in_one(stepping), columns)
-    frame = kept(reduce(DataFrame.unionByName, extra, stepped))
-    return Written(frame, _grouped(frame))
+    stepped = both.mapInArrow(all_rows_at_once(stepping), columns)
+    frame = persist_rows(reduce(DataFrame.unionByName, extra, stepped))
+    return ExecutorResult(frame, _grouped(frame))
 
 
 def _grouped(rows: DataFrame) -> pa.Table:
@@ -103,7 +103,7 @@ def _grouped(rows: DataFrame) -> pa.Table:
     return to_plain_types(groups.toArrow()).rename_columns(GROUPS.names).cast(GROUPS)
 
 
-def kept(rows: DataFrame) -> DataFrame:
+def persist_rows(rows: DataFrame) -> DataFrame:
     """Keep rows on the executors until the commit, so that they are not computed twice, for counting and writing.
 
     Serverless cannot keep them and computes them again.

@@ -21,7 +21,7 @@ from windrow.columnar.arrow import filter_rows, from_numpy, string_array, string
 from windrow.errors import IncompatibleTableError, TableUnreadableError
 from windrow.ledger.ledger import Ledger
 from windrow.ledger.live import Live
-from windrow.ledger.versions import written
+from windrow.ledger.versions import rows_to_write
 from windrow.model import clock, tables
 from windrow.model.floors import Floors, Ints
 from windrow.model.messages import microseconds, times
@@ -82,15 +82,15 @@ class Sources:
 
     def changed(self, moved: Sources, others: pa.Array) -> Sources:
         """Return the sources that `moved`, with their new clocks, and the `others`, unchanged."""
-        source = others.take(from_numpy(np.flatnonzero(arrow.places(others, moved.source) < 0)))
-        at = arrow.places(source, self.source)
+        source = others.take(from_numpy(np.flatnonzero(arrow.index_in(others, moved.source) < 0)))
+        at = arrow.index_in(source, self.source)
         columns = ("clock", "floor", "cut", "seen_at")
         joined = (np.concatenate([getattr(moved, name), getattr(self, name)[at]]) for name in columns)
         return Sources(pa.concat_arrays([moved.source, source]), *joined)
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class DepotPosition:
     """How far a ledger has read a depot: up to a version, whose commit the fingerprint identifies.
 
     The fingerprint is None until a microbatch has read a version. A ledger without a position in the depot has no
@@ -106,16 +106,16 @@ class Reached:
     part_fingerprint: str | None = None
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Reached:
+    def of(cls, row: Mapping[str, Any]) -> DepotPosition:
         """Return the position in a row of the ledger."""
         until = row.get("part_until")
         part = None if until is None else microseconds_of(until)
         named = {name: row[name] for name in POSITION}
         return cls(**named, part_until=part, part_fingerprint=row.get("part_fingerprint"))
 
-    def to(self, version: int, fingerprint: str | None) -> Reached:
+    def to(self, version: int, fingerprint: str | None) -> DepotPosition:
         """Return the position after a version, which is read whole."""
-        return Reached(self.depot_id, self.start_from, version, fingerprint)
+        return DepotPosition(self.depot_id, self.start_from, version, fingerprint)
 
 
 POSITION = ("depot_id", "start_from", "depot_version", "commit_fingerprint")
@@ -143,7 +143,7 @@ class PartialRows:
 class DepotState:
     """What a ledger knows of a depot: how far it was read, the clocks of its sources, and unfinished raw records."""
 
-    reached: Reached
+    reached: DepotPosition
     sources: Sources
     partial: PartialRows
 
@@ -172,7 +172,7 @@ class LedgerState:
         return self.progress.schema.field("payload").type
 
     @property
-    def reached(self) -> Reached:
+    def reached(self) -> DepotPosition:
         """Return how far a batcher has read its depot."""
         return self.depots[None].reached
 
@@ -226,7 +226,7 @@ def _depot_state(control: pa.Table, live: Live, whole: pa.Table, depot: str | No
     filled = tuple(name for name in POSITION if name != "commit_fingerprint")
     require_filled(position, filled)
     require_filled(by_source, BY_SOURCE)
-    [reached] = [Reached.of(row) for row in position.to_pylist()] or [Reached()]
+    [reached] = [DepotPosition.of(row) for row in position.to_pylist()] or [DepotPosition()]
     sources = Sources(
         arrow.combine_chunks(by_source["source"]),
         microseconds(by_source["clock"]),
@@ -275,7 +275,7 @@ def control_rows(
     moved: Mapping[str | None, Sources],
     opened: OpenBatchTotals,
     advanced: dict[str, object],
-    reached: Mapping[str | None, Reached],
+    reached: Mapping[str | None, DepotPosition],
 ) -> pa.Table:
     """Return the progress row with the `advanced` columns, the positions in depots, and the sources that changed.
 
@@ -311,13 +311,13 @@ def _source_rows(schema: pa.Schema, depot: str | None, sources: Sources, totals:
     return tables.rows(schema, columns | dict(totals), len(sources.source))
 
 
-def position_row(schema: pa.Schema, depot: str, reached: Reached) -> pa.Table:
+def position_row(schema: pa.Schema, depot: str, reached: DepotPosition) -> pa.Table:
     """Return the row with the position in one of several depots."""
     id_ = tables.identifier("depot", pa.array([depot]))
     return tables.rows(schema, {"id": id_, "state": "progress", "depot": depot} | asdict(reached), 1)
 
 
-def first_rows(schema: pa.Schema, positions: Mapping[str | None, Reached], settings: str) -> pa.Table:
+def first_rows(schema: pa.Schema, positions: Mapping[str | None, DepotPosition], settings: str) -> pa.Table:
     """Return the first rows of a new ledger: the progress row, and one row for each of several depots."""
     columns: dict[str, object] = {
         "id": tables.PROGRESS,
@@ -334,4 +334,4 @@ def first_rows(schema: pa.Schema, positions: Mapping[str | None, Reached], setti
     only = positions.get(None)
     rows = [tables.rows(schema, columns | (asdict(only) if only else {}), 1)]
     rows += [position_row(schema, depot, reached) for depot, reached in positions.items() if depot is not None]
-    return written(pa.concat_tables(rows), 1)
+    return rows_to_write(pa.concat_tables(rows), 1)

@@ -26,8 +26,8 @@ from windrow.runtime.algorithm import Algorithm
 from windrow.runtime.control import Control
 from windrow.runtime.depot_cursor import DepotCursor, Step, next_in_step
 from windrow.runtime.driver import Driver, RunSummary
-from windrow.runtime.ledger_state import Reached
-from windrow.runtime.microbatch import MicrobatchAttempt, Read
+from windrow.runtime.ledger_state import DepotPosition
+from windrow.runtime.microbatch import DepotRead, MicrobatchAttempt
 from windrow.runtime.opening import DepotReader, require_listed
 from windrow.runtime.saved_plan import SavedPlan
 from windrow.source.arrivals import Arrivals
@@ -267,7 +267,7 @@ class Runner(Control):
                 self.driver.note_refused()
 
     def _run(
-        self, microbatch: MicrobatchAttempt, slices: Mapping[str | None, Read], pending: Sequence[PendingDepot]
+        self, microbatch: MicrobatchAttempt, slices: Mapping[str | None, DepotRead], pending: Sequence[PendingDepot]
     ) -> bool:
         """Run a microbatch over slices; its plan is durable before a function sees them.
 
@@ -286,17 +286,17 @@ class Runner(Control):
         self.driver.forget_plan()
         return True
 
-    def _slices(self, pending: Sequence[PendingDepot], planned: SavedPlan | None = None) -> dict[str | None, Read]:
+    def _slices(self, pending: Sequence[PendingDepot], planned: SavedPlan | None = None) -> dict[str | None, DepotRead]:
         """Return the next slice of each depot: what was planned, or a fair share of the limit; in step one version."""
         limit = 1 if self._in_step else self.driver.options.max_messages or self.driver.settings.max_messages
         most = max(1, limit // len(pending)) if planned is None else UNLIMITED
-        slices: dict[str | None, Read] = {}
+        slices: dict[str | None, DepotRead] = {}
         for cursor, arrivals in pending:
             name, known = cursor.name, cursor.reached.depot_version
             last_version = None if planned is None else planned.last_versions.get(str(name), known)
             arrived = arrivals.after(known, most, last_version)
             if arrived is not None:
-                slices[name] = Read(arrived, arrivals.listed.fingerprints)
+                slices[name] = DepotRead(arrived, arrivals.listed.fingerprints)
         return slices
 
     def __getstate__(self) -> dict[str, object]:
@@ -304,7 +304,7 @@ class Runner(Control):
         return self.__dict__ | {"_maintain": tuple}
 
 
-def _refuse_restored(pending: Sequence[PendingDepot], slices: Mapping[str | None, Read]) -> None:
+def _refuse_restored(pending: Sequence[PendingDepot], slices: Mapping[str | None, DepotRead]) -> None:
     """Raise DepotChangedError if a slice has a RESTORE, unless `on_depot_change` is `ignore`."""
     for cursor, arrivals in pending:
         read = slices.get(cursor.name)
@@ -312,7 +312,7 @@ def _refuse_restored(pending: Sequence[PendingDepot], slices: Mapping[str | None
             refuse_restored(arrivals.listed, read.arrived.expected)
 
 
-def _passed(pending: Sequence[PendingDepot], slices: Mapping[str | None, Read]) -> dict[str | None, Reached]:
+def _passed(pending: Sequence[PendingDepot], slices: Mapping[str | None, DepotRead]) -> dict[str | None, DepotPosition]:
     """Return the positions at the ends of depots that were read, and had no rows.
 
     Else a state of another topology that never changes would be read from its beginning each time, as long as it can.

@@ -80,7 +80,7 @@ def fold(ledger: Ledger, dry_run: bool = False) -> int:
     return live.growth.obsolete
 
 
-def tidy(ledger: Ledger, progress: Progress = lambda table, step: None) -> MaintenanceResult:
+def tidy_ledger(ledger: Ledger, progress: Progress = lambda table, step: None) -> MaintenanceResult:
     """Compact the files of the ledger's final rows that are smaller than SMALL, which recent microbatches wrote.
 
     Each compaction also rewrites the last file that is not full, and the replaced file stays for `retention`. With
@@ -277,7 +277,7 @@ class BackgroundMaintenance:
                 now = self._clock.now()
                 [done] = maintain(sources, self._ledger, now, table, progress=self._stop_if_asked, asked=False)
             else:
-                done = tidy(self._ledger, self._stop_if_asked)
+                done = tidy_ledger(self._ledger, self._stop_if_asked)
         except _Stopped:
             return None
         except Exception as error:  # noqa: BLE001 - no run depends on maintenance

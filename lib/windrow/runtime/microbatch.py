@@ -29,7 +29,7 @@ from windrow.columnar.arrow import combine_chunks
 from windrow.errors import ConcurrentCommitError, PhaseTimeoutError, TableUnwritableError, ensure
 from windrow.ledger import Ledger
 from windrow.ledger.result import MicrobatchResult
-from windrow.ledger.versions import Growth, recorded
+from windrow.ledger.versions import Growth, record_growth
 from windrow.model import tables
 from windrow.model.clock import UNKNOWN, Clock
 from windrow.model.commits import Commit
@@ -37,10 +37,10 @@ from windrow.model.floors import Cuts, Floors, FloorsByVersion
 from windrow.model.messages import times
 from windrow.model.results import CommittedMicrobatch, Kind
 from windrow.runtime.algorithm import Algorithm, DepotPlan, MicrobatchPlan
-from windrow.runtime.ledger_state import STATE_TOKEN, LedgerState, Reached, Sources, control_rows, prime
-from windrow.runtime.phase_timeout import HINT, in_time, limited
+from windrow.runtime.ledger_state import STATE_TOKEN, DepotPosition, LedgerState, Sources, control_rows, prime
+from windrow.runtime.phase_timeout import HINT, phase_timeout, run_with_timeout
 from windrow.runtime.saved_plan import SavedPlan
-from windrow.runtime.version_part import in_part
+from windrow.runtime.version_part import plan_version_part
 from windrow.source import Source
 from windrow.source.slices import Slice, require_whole
 from windrow.version import VERSION
@@ -52,7 +52,7 @@ COUNTED = ("accepted", "rejected", "opened", "closed")  # of the whole microbatc
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class DepotRead:
     """What a microbatch reads of a depot: the next versions, and the fingerprints of their commits."""
 
     arrived: Slice
@@ -97,10 +97,10 @@ class MicrobatchAttempt:
 
     def run_messages(
         self,
-        read: Mapping[str | None, Read],
+        read: Mapping[str | None, DepotRead],
         latest: int,
         planned: SavedPlan | None = None,
-        passed: Mapping[str | None, Reached] | None = None,
+        passed: Mapping[str | None, DepotPosition] | None = None,
         until: int | None = None,
     ) -> CommittedMicrobatch:
         """Process what was read of the depots; messages that are stamped after `latest` are ahead of the clock.
@@ -118,7 +118,7 @@ class MicrobatchAttempt:
         moved = {name: self.primed.depots[name].sources.seen(_moved(one), now) for name, one in depots.items()}
         return self._commit(plan, processed, moved, passed or {})
 
-    def _taken(self, name: str | None, read: Read, latest: int, until: int | None) -> DepotPlan:
+    def _taken(self, name: str | None, read: DepotRead, latest: int, until: int | None) -> DepotPlan:
         """Return what the microbatch takes from a depot, after counting it.
 
         The ledger records the fingerprint of the last version's commit.
@@ -133,7 +133,7 @@ class MicrobatchAttempt:
         # guard: commit-fingerprint
         reached = known.reached.to(version, read.fingerprints.get(version))
         plan = DepotPlan(reached, FloorsByVersion.plan(summary, known.sources.floors), arrived, summary)
-        return in_part(plan, known, latest, until)
+        return plan_version_part(plan, known, latest, until)
 
     def run_change(self, cuts: Cuts) -> CommittedMicrobatch:
         """Put the settings of the algorithm in force, with what the change does to the sources."""
@@ -178,7 +178,7 @@ class MicrobatchAttempt:
         return self.run_without_messages("skip", reached={depot: reached})
 
     def run_without_messages(
-        self, kind: Kind, processed: MicrobatchResult | None = None, reached: Mapping[Any, Reached] | None = None
+        self, kind: Kind, processed: MicrobatchResult | None = None, reached: Mapping[Any, DepotPosition] | None = None
     ) -> CommittedMicrobatch:
         """Commit rows that do not come from messages, or none; `reached` moves the positions in depots.
 
@@ -214,7 +214,7 @@ class MicrobatchAttempt:
         """
         self._require_in_time()
         try:
-            with limited("process", self._timeout, self._ledger.engine.session_at_work):
+            with phase_timeout("process", self._timeout, self._ledger.engine.session_at_work):
                 processed = self._algorithm.process(plan)
         except TableUnwritableError:
             # guard: faster-driver-is-no-failure
@@ -229,7 +229,7 @@ class MicrobatchAttempt:
         plan: MicrobatchPlan,
         processed: MicrobatchResult,
         moved: Mapping[str | None, Sources],
-        passed: Mapping[str | None, Reached] = MappingProxyType({}),
+        passed: Mapping[str | None, DepotPosition] = MappingProxyType({}),
     ) -> CommittedMicrobatch:
         """Write the microbatch in one commit.
 
@@ -253,7 +253,7 @@ class MicrobatchAttempt:
             advanced[STATE_TOKEN] = token
         reached = {**passed, **{name: one.reached for name, one in plan.depots.items()}}
         control = control_rows(self.primed, moved, processed.open, advanced, reached)
-        control = recorded(control, Growth.by(processed.counts, control, self.primed.fence.rows))
+        control = record_growth(control, Growth.by(processed.counts, control, self.primed.fence.rows))
         rows = pa.concat_tables([control, self._history(plan, processed, done, moved, token)])
         note = _commit_note(done, token)
         if plan.kind in KEEPS_RULES:
@@ -332,7 +332,7 @@ class MicrobatchAttempt:
     def _in_time(self, phase: str, work: Callable[[], T]) -> T:
         """Return what reading or committing returns. Raises PhaseTimeoutError."""
         try:
-            return in_time(phase, self._timeout, self._ledger.engine.session_at_work, work)
+            return run_with_timeout(phase, self._timeout, self._ledger.engine.session_at_work, work)
         except PhaseTimeoutError:
             self._ledger.reopen()
             raise

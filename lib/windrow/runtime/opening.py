@@ -14,12 +14,12 @@ from windrow.engine import open_engine
 from windrow.errors import ConcurrentCommitError, DepotChangedError, DepotMismatchError, StartFromMismatchError
 from windrow.ledger import Ledger, ledger_of
 from windrow.ledger.result import MicrobatchResult
-from windrow.ledger.versions import Growth, recorded
+from windrow.ledger.versions import Growth, record_growth
 from windrow.model.commits import ListedVersions, differs
 from windrow.model.open_batches import OpenBatchTotals
 from windrow.runtime.algorithm import Algorithm
 from windrow.runtime.feeder import Feeder
-from windrow.runtime.ledger_state import LedgerState, Reached, control_rows, first_rows, prime
+from windrow.runtime.ledger_state import DepotPosition, LedgerState, control_rows, first_rows, prime
 from windrow.settings.settings import Settings
 from windrow.settings.start_from import StartFrom
 from windrow.source import Source, source_of
@@ -89,27 +89,27 @@ def _begins_elsewhere(reader: DepotReader, primed: LedgerState, algorithm: Algor
     return True
 
 
-def _begin(reader: DepotReader, now: int) -> Reached:
+def _begin(reader: DepotReader, now: int) -> DepotPosition:
     depot, start_from = reader.source.depot(), reader.source.settings.start_from
     before = StartFrom.parse(start_from).version_before(depot.version, now, reader.source.commits)
-    return Reached(depot.id, start_from, before)
+    return DepotPosition(depot.id, start_from, before)
 
 
-def _move_starts(ledger: Ledger, primed: LedgerState, starts: Mapping[str | None, Reached]) -> None:
+def _move_starts(ledger: Ledger, primed: LedgerState, starts: Mapping[str | None, DepotPosition]) -> None:
     """Set the positions of depots of which nothing was read yet.
 
     Does nothing if another driver committed first: the caller primes again.
     """
     control = control_rows(primed, {}, OpenBatchTotals.none(), {"token": uuid4().hex}, starts)
     nothing = MicrobatchResult.nothing(control.schema)
-    control = recorded(control, Growth.by(nothing.counts, control, primed.fence.rows))
+    control = record_growth(control, Growth.by(nothing.counts, control, primed.fence.rows))
     note = {"start_from": {name or "depot": at.start_from for name, at in starts.items()}}
     # guard: depot-added-again
     with suppress(ConcurrentCommitError):
         ledger.commit(nothing, control, primed.fence, primed.token, json.dumps(note))
 
 
-def require_depot(source: Source, reached: Reached) -> TableInfo:
+def require_depot(source: Source, reached: DepotPosition) -> TableInfo:
     """Return the depot. Raises DepotMismatchError if it is not the ledger's, DepotChangedError if it was restored.
 
     A restored depot uses its version numbers again, and new messages under old numbers would count as read. It is
@@ -129,7 +129,7 @@ def require_depot(source: Source, reached: Reached) -> TableInfo:
     return depot
 
 
-def require_listed(listed: ListedVersions, reached: Reached, settings: Settings) -> None:
+def require_listed(listed: ListedVersions, reached: DepotPosition, settings: Settings) -> None:
     """Raise DepotMismatchError or DepotChangedError, as `require_depot`, if the versions are of another table."""
     # guard: one-depot
     if listed.depot_id != reached.depot_id:

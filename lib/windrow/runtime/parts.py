@@ -17,10 +17,10 @@ from windrow.batching.step import Step
 from windrow.columnar.arrow import filter_rows, from_numpy
 from windrow.ledger.ledger import Ledger
 from windrow.ledger.live import Live
-from windrow.ledger.result import MicrobatchResult, grouped, totals
+from windrow.ledger.result import MicrobatchResult, count_rows, totals
 from windrow.ledger.row_writer import RowWriter, WrittenRows
 from windrow.model.floors import Floors
-from windrow.model.open_batches import SCHEMA, BatchFilter, OpenBatchTotals, summarise
+from windrow.model.open_batches import SCHEMA, BatchFilter, OpenBatchTotals, total_batches
 from windrow.model.tables import CHANGED
 from windrow.rows.rows import Rows
 from windrow.rows.spilled import SpilledRows, buckets_of
@@ -58,14 +58,14 @@ def _processed(
     messages, buckets = part
     # guard: each-open-batch-in-one-part
     batches = _of_buckets(live.wanted(BatchFilter(partial(times_of, messages), passed)), buckets)
-    return step.with_unchanged(messages, batches), summarise(batches)
+    return step.with_unchanged(messages, batches), total_batches(batches)
 
 
 def _written(writer: RowWriter | None, rows: pa.Table, read: pa.Table) -> Part:
     """Write rows, or without a writer keep those that changed."""
     if writer is not None:
         return Part(writer.write(rows), read, rows.schema.empty_table().drop_columns([CHANGED]))
-    return Part(WrittenRows([], grouped(rows)), read, filter_rows(rows, rows[CHANGED]).drop_columns([CHANGED]))
+    return Part(WrittenRows([], count_rows(rows)), read, filter_rows(rows, rows[CHANGED]).drop_columns([CHANGED]))
 
 
 def _all_changed(rows: pa.Table) -> pa.Table:

@@ -38,11 +38,11 @@ class _Overdue(BaseException):
     """Raised in the thread of a phase whose time is up; not an `Exception`, which functions may catch."""
 
 
-def in_time(phase: str, timeout: int | None, session: SparkSession | None, work: Callable[[], T]) -> T:
+def run_with_timeout(phase: str, timeout: int | None, session: SparkSession | None, work: Callable[[], T]) -> T:
     """Return what reading or committing returns, after at most `timeout` microseconds. Raises PhaseTimeoutError."""
     if timeout is None:
         return work()
-    with limited(phase, timeout, session):
+    with phase_timeout(phase, timeout, session):
         return work() if session is not None else _in_a_thread(phase, work)
 
 
@@ -65,7 +65,7 @@ def _in_a_thread(phase: str, work: Callable[[], T]) -> T:
 
 
 @contextmanager
-def limited(phase: str, timeout: int | None, session: SparkSession | None) -> Iterator[None]:
+def phase_timeout(phase: str, timeout: int | None, session: SparkSession | None) -> Iterator[None]:
     """Run the block for at most `timeout` microseconds (None: for ever). Raises PhaseTimeoutError."""
     if timeout is None:
         yield

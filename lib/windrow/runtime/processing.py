@@ -14,7 +14,7 @@ from windrow.ledger.result import MicrobatchCounts, MicrobatchResult
 from windrow.ledger.strategy import fits_driver, keeps_headers, reads_all
 from windrow.model import tables
 from windrow.model.floors import Floors
-from windrow.model.open_batches import BatchFilter, OpenBatchTotals, no_messages, summarise
+from windrow.model.open_batches import BatchFilter, OpenBatchTotals, no_messages, total_batches
 from windrow.rows.spilled import SpilledRows
 from windrow.runtime.parts import process_in_parts
 from windrow.source.slices import Slice
@@ -55,7 +55,7 @@ def process_on_driver(step: Step, arrived: Slice | None, live: Live, wanted: Bat
     batches, totals = live.wanted(wanted), live.totals
     rows, cuts = step(messages, batches)
     extra = [] if arrived is None else [one.table() for one in arrived.extra_rows(step.microbatch, live.schema)]
-    read, left = OpenBatchTotals.of(summarise(batches)), OpenBatchTotals.of(summarise(_left(batches, rows)))
+    read, left = OpenBatchTotals.of(total_batches(batches)), OpenBatchTotals.of(total_batches(_left(batches, rows)))
     opened = totals.after(read, left, Floors.empty() if wanted is None else wanted.ends_before)
     rows = pa.concat_tables([rows, *extra])
     return MicrobatchResult(rows, MicrobatchCounts.of(rows), opened, cuts)

@@ -23,14 +23,14 @@ from windrow.columnar.arrow import to_plain_types
 from windrow.delta import logfiles, mending
 from windrow.delta.locations import local_path
 from windrow.delta.lock import commit_lock
-from windrow.delta.table import READ_ERRORS, filtered, missing_error, translate_write_errors
+from windrow.delta.table import READ_ERRORS, missing_error, read_filtered, translate_write_errors
 from windrow.engine.embedded import EmbeddedEngine
 from windrow.errors import DepotChangedError, DepotMismatchError, EngineUnavailableError
 from windrow.ledger.files_ledger import embedded_schema
 from windrow.ledger.versions import latest
 from windrow.model import tables
 from windrow.model.commits import rows_in
-from windrow.runtime.ledger_state import Reached
+from windrow.runtime.ledger_state import DepotPosition
 from windrow.runtime.opening import require_depot
 from windrow.settings.settings import Settings
 from windrow.source.embedded import EmbeddedSource
@@ -39,7 +39,7 @@ OS_ERROR = re.compile(r"os error (\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
+class RecoveryResult:
     """The `version` from which a ledger continues (None: it starts again), and the versions that were set aside.
 
     `first` and `last` are those versions, None if there were none. They closed at least `closed` batches; of `unknown`
@@ -57,7 +57,7 @@ class Recovered:
 
 def recover(
     settings: Settings, dry_run: bool = False, progress: Callable[[int], None] = lambda version: None
-) -> Recovered:
+) -> RecoveryResult:
     """Set aside the unusable versions at the end of a ledger; a dry run only returns which they are.
 
     `progress` is called with each version that is checked. Raises EngineUnavailableError for a ledger that is not on a
@@ -80,11 +80,13 @@ def recover(
                 break
         left = [version for version in versions if usable is None or version > usable]
         if not left:
-            return Recovered(settings.ledger, usable, None, None, 0, 0, None)
+            return RecoveryResult(settings.ledger, usable, None, None, 0, 0, None)
         closed = [_closed(root, version) for version in left]
-        done = None if dry_run else mending.set_aside(settings.ledger, "ledger", left[0], whole=usable is None)
+        done = (
+            None if dry_run else mending.quarantine_versions(settings.ledger, "ledger", left[0], whole=usable is None)
+        )
     known, directory = [count for count in closed if count is not None], str(done.directory) if done else None
-    return Recovered(settings.ledger, usable, left[0], left[-1], sum(known), len(left) - len(known), directory)
+    return RecoveryResult(settings.ledger, usable, left[0], left[-1], sum(known), len(left) - len(known), directory)
 
 
 def _closed(root: Path, version: int) -> int | None:
@@ -113,7 +115,7 @@ def _is_usable(root: Path, version: int, settings: Settings) -> bool:
     try:
         table = DeltaTable(root, version=version)
         embedded_schema(settings.ledger, table)
-        rows = to_plain_types(filtered(table, [("state", "not in", list(tables.FINAL))], None))
+        rows = to_plain_types(read_filtered(table, [("state", "not in", list(tables.FINAL))], None))
     except READ_ERRORS as error:
         match = OS_ERROR.search(str(error))
         code = getattr(error, "errno", None) or (int(match[1]) if match else None)
@@ -130,7 +132,7 @@ def _depot_has(progress: Mapping[str, Any], settings: Settings) -> bool:
     if local_path(settings.depot) is None or progress.get("depot_id") is None:
         return True
     try:
-        require_depot(EmbeddedSource(EmbeddedEngine(settings), settings, rows=True), Reached.of(progress))
+        require_depot(EmbeddedSource(EmbeddedEngine(settings), settings, rows=True), DepotPosition.of(progress))
     except (DepotMismatchError, DepotChangedError):
         return False
     return True

@@ -43,8 +43,8 @@ class Retry:
 
     def __getstate__(self) -> dict[str, object]:
         """Drop what belongs to this process."""
-        return self.__dict__ | {"_retrying": silent}
+        return self.__dict__ | {"_retrying": do_nothing}
 
 
-def silent(*_: object) -> None:
+def do_nothing(*_: object) -> None:
     """Do nothing."""

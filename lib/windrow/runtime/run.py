@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from windrow.delta.locations import absolute, local_path
-from windrow.delta.log import DeltaRsLog, added
+from windrow.delta.log import DeltaRsLog, count_added_rows
 from windrow.delta.table import beyond_files, latest_table
 from windrow.engine import choose, from_platform, require_spark
 from windrow.engine.embedded import EmbeddedEngine
@@ -20,7 +20,7 @@ from windrow.ledger import Ledger, ledger_of
 from windrow.ledger.dry_run import DryRunLedger
 from windrow.model.clock import Clock
 from windrow.model.results import CommittedMicrobatch
-from windrow.operate import Observer, RunInfo, configured_observers, observed
+from windrow.operate import Observer, RunInfo, configured_observers, notify_observers
 from windrow.runtime.algorithm import Algorithm
 from windrow.runtime.batcher import Batcher
 from windrow.runtime.driver import RunSummary
@@ -77,7 +77,7 @@ def run(
         and (idle := idle_summary(settings, clock, observers)) is not None
     ):
         return idle
-    with opened(*tables_of(settings, spark), clock, observers, report) as runner:
+    with open_runner(*tables_of(settings, spark), clock, observers, report) as runner:
         if skip_version is not None:
             runner.skip_version(skip_version)
         return runner.once() if once else runner.every(settings.run.trigger_interval)
@@ -87,7 +87,9 @@ def idle_summary(settings: Settings, clock: Clock, observers: Iterable[Observer]
     """Return the summary of a run that has nothing to do, and notify `observers`; None if there may be work."""
     idle = idle_run(settings, batcher_of(settings), clock.now())
     if idle is not None:
-        with observed(RunInfo(idle.engine, settings, clock), [*configured_observers(settings.metrics), *observers]):
+        with notify_observers(
+            RunInfo(idle.engine, settings, clock), [*configured_observers(settings.metrics), *observers]
+        ):
             pass
     return idle
 
@@ -115,7 +117,9 @@ def idle_run(settings: Settings, algorithm: Algorithm, now: int) -> RunSummary |
     begins_elsewhere = "start_from" in settings.model_fields_set and settings.start_from != state.reached.start_from
     if begins_elsewhere or state.rules != algorithm.settings:
         return None
-    new = added(DeltaRsLog(depot).commits(state.reached.depot_version), state.reached.depot_version, result.version)
+    new = count_added_rows(
+        DeltaRsLog(depot).commits(state.reached.depot_version), state.reached.depot_version, result.version
+    )
     is_due = settings.idle_timeout is not None and algorithm.due(state, now) is not None
     return None if is_due or set(new.values()) - {0} else RunSummary("spark")
 
@@ -129,7 +133,7 @@ def _may_look(settings: Settings) -> bool:
 
 
 @contextmanager
-def opened(
+def open_runner(
     source: Source,
     ledger: Ledger,
     clock: Clock,
@@ -142,14 +146,14 @@ def opened(
     A dry run writes nothing to the tables.
     """
     used = DryRunLedger(ledger) if dry_run else ledger
-    with watched([source], used, clock, observers, report) as called:
+    with runner_callbacks([source], used, clock, observers, report) as called:
         if dry_run:
             called["maintain"] = tuple
         yield batching_runner(source, used, clock, **called)
 
 
 @contextmanager
-def watched(
+def runner_callbacks(
     sources: Sequence[Source],
     ledger: Ledger,
     clock: Clock,
@@ -160,7 +164,7 @@ def watched(
     settings, session = ledger.settings, ledger.engine.session_at_work
     with ExitStack() as stack:
         started = RunInfo(ledger.engine_name, settings, clock)
-        everyone = stack.enter_context(observed(started, [*configured_observers(settings.metrics), *observers]))
+        everyone = stack.enter_context(notify_observers(started, [*configured_observers(settings.metrics), *observers]))
         if session is not None:
             from windrow.operate.spark_progress import listening
 

@@ -23,7 +23,7 @@ from windrow.runtime.ledger_state import DepotState
 from windrow.source.slices import MessageSlice
 
 
-def in_part(plan: DepotPlan, known: DepotState, latest: int, until: int | None) -> DepotPlan:
+def plan_version_part(plan: DepotPlan, known: DepotState, latest: int, until: int | None) -> DepotPlan:
     """Return what a microbatch takes of the next version of a depot, up to the time `until` (microseconds; None: all).
 
     `plan` has all of it, also what an earlier microbatch took. Raises DepotChangedError if the version is another one

@@ -56,7 +56,7 @@ def line_of(text: str, key: Sequence[str]) -> int | None:
     return None
 
 
-def together(errors: Sequence[UsageError]) -> UsageError:
+def combine_errors(errors: Sequence[UsageError]) -> UsageError:
     """Return one error that says what all of them say."""
     first, *others = errors
     if not others:

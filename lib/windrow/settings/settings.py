@@ -32,7 +32,7 @@ from windrow.formats.part import FormatPart
 from windrow.model import durations
 from windrow.model.section import ByteSize, Count, Duration, OptionalDuration, SettingsSection
 from windrow.settings.bridges import KafkaPart, MqttPart
-from windrow.settings.file import PREFIX, has_key, read_file, setting_in, together, with_location
+from windrow.settings.file import PREFIX, combine_errors, has_key, read_file, setting_in, with_location
 from windrow.settings.memory import driver_messages
 from windrow.settings.producer import ProducerOptions, ProducerPart
 from windrow.settings.start_from import StartFrom
@@ -223,7 +223,7 @@ class Settings(BaseSettings):
         else:
             errors += self._contradictions()
         if errors:
-            raise together([self._placed(one, values) for one in errors]) from None
+            raise combine_errors([self._placed(one, values) for one in errors]) from None
 
     def _contradictions(self) -> Iterator[UsageError]:
         checks: Mapping[tuple[str, ...], Callable[[], object]] = {
@@ -315,7 +315,7 @@ def part(kind: type[P], values: Mapping[str, Any]) -> P:
     try:
         return kind(**values)
     except ValidationError as error:
-        raise together(_settings_errors(error, kind.model_fields)) from None
+        raise combine_errors(_settings_errors(error, kind.model_fields)) from None
 
 
 def _require_storage(storage: Mapping[str, SecretStr]) -> None:

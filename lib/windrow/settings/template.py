@@ -150,7 +150,7 @@ class EffectiveSetting:
     origin: str
 
 
-def effective(file: str | Path | None = None, **flags: Any) -> list[EffectiveSetting]:
+def effective_settings(file: str | Path | None = None, **flags: Any) -> list[EffectiveSetting]:
     """Return every setting. Raises the errors of `Settings.load`."""
     values = Settings.load(file, **flags).model_dump()
     path = Path(file or FILE)

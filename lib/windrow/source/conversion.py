@@ -83,13 +83,13 @@ class Conversion:
                 "the depot is raw, but the format of its chunks is not set", "Set type and fields under [format]."
             )
         from windrow.formats.format import format_of
-        from windrow.formats.raw.spans import columns_of, used_by
+        from windrow.formats.raw.spans import columns_of, narrow_format
 
         with settings.locating_errors("format", named="fields"):
             format_ = format_of(settings.format)
         columns = columns_of(format_.parser.schema)
         mapping = mapping_of(settings.depot_columns, columns, rejects=not rows)
-        format_, columns = used_by(mapping, format_)
+        format_, columns = narrow_format(mapping, format_)
         return cls(format_, mapping, columns, payload_type_of(settings, mapping, columns))
 
     @property

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
 from windrow.columnar.arrow import string_scalar, to_plain_types
-from windrow.delta.log import added, identity
+from windrow.delta.log import count_added_rows, identity
 from windrow.delta.row_changes import changes
 from windrow.delta.table import TableSnapshot, known_snapshot, translate_read_errors
 from windrow.errors import DepotChangedError, DepotUnreadableError, ExpressionError, first_line
@@ -50,7 +50,7 @@ class EmbeddedSource(Source):
         snapshot = known_snapshot(self.place, "depot", last_version)
         depot, log = identity(snapshot.table), self.log
         commits = log.commits(after, last_version)
-        counts = added(commits, after, last_version)
+        counts = count_added_rows(commits, after, last_version)
         if not any(count != 0 for count in counts.values()):
             yield None
             return

@@ -27,15 +27,15 @@ from windrow.formats.raw.two_passes import (
     number_name,
     parse_bodies,
     parsed_schema,
-    summarise,
+    summarise_chunks,
 )
 from windrow.model.chunks import FIRST, RAW
 from windrow.model.commits import VERSION
 from windrow.rows.arrow import ArrowRows
 from windrow.rows.frame import Batches, FrameRows, PersistedFrame, frame_of
-from windrow.rows.session_settings import configured, small_batches
+from windrow.rows.session_settings import session_with, small_batches
 from windrow.source.conversion import Conversion
-from windrow.source.raw_records import ParsedChunks, PartialOf, parse_here, partial_of
+from windrow.source.raw_records import ParsedChunks, PartialOf, parse_here, select_partial
 
 CHUNKS = pa.schema([*RAW, ("version", pa.int64())])
 
@@ -45,10 +45,10 @@ def parse_on_executors(
 ) -> ParsedChunks:
     """Return what chunks become; the driver parses them if no source is plain. `kept` persists the parsed rows."""
     session = chunks.sparkSession
-    with configured(session, small_batches(session)):
+    with session_with(session, small_batches(session)):
         columns = conversion.columns
-        summaries = _arrow(_mapped(chunks, _by_format(format_, summarise), SUMMARIES)).cast(SUMMARIES)
-        before = partial_of(summaries, partial)
+        summaries = _arrow(_mapped(chunks, _by_format(format_, summarise_chunks), SUMMARIES)).cast(SUMMARIES)
+        before = select_partial(summaries, partial)
         plan = ParsePlan.of(summaries, before, format_)
         if not plan.sources:
             return parse_here(chunks_in(_arrow(chunks)), partial, format_, conversion.apply_on(session))

@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 from windrow.columnar.arrow import filter_rows
 from windrow.formats.format import Format
 from windrow.formats.raw.arrived import faults_of
-from windrow.formats.raw.stage import StageResult, framed, staged_in_pieces
+from windrow.formats.raw.stage import StageResult, frame_chunks, stage_in_pieces
 from windrow.rows.rows import Function
 from windrow.rows.spilled import Room, SpilledRows, SpilledTable
-from windrow.source.raw_records import ParsedChunks, PartialOf, messages_of, partial_of
+from windrow.source.raw_records import ParsedChunks, PartialOf, messages_of, select_partial
 
 PIECES = 8  # so many records are parsed at a time, as a share of the messages that fit into memory
 
@@ -40,8 +40,8 @@ def parse_in_parts(
 
     def parsed() -> Iterator[pa.Table]:
         for part in _valid_first(chunks):
-            kept = partial_of(part, partial)
-            for staged in staged_in_pieces(framed(part, kept, format_), kept, format_, room.most // PIECES):
+            kept = select_partial(part, partial)
+            for staged in stage_in_pieces(frame_chunks(part, kept, format_), kept, format_, room.most // PIECES):
                 rejects.append(SpilledTable.of(staged.rejects, spill))
                 left.append(_without_rows(staged))
                 yield messages_of(staged, to_messages)

@@ -48,13 +48,13 @@ class ParsedChunks:
 
 def parse_here(rows: pa.Table, partial: PartialOf, format_: Format, to_messages: Function) -> ParsedChunks:
     """Parse chunks in this process, given the partial rows of the ledger."""
-    staged = stage(rows, partial_of(rows, partial), format_)
+    staged = stage(rows, select_partial(rows, partial), format_)
     rejected = Counter(staged.rejects["version"].to_pylist())
     messages = ArrowRows(messages_of(staged, to_messages))
     return ParsedChunks(messages, staged.volume, [ArrowRows(staged.rejects)], rejected, staged.partial)
 
 
-def partial_of(rows: pa.Table, partial: PartialOf) -> pa.Table:
+def select_partial(rows: pa.Table, partial: PartialOf) -> pa.Table:
     """Return the partial rows of the raw sources of chunks."""
     return partial(pc.drop_null(rows["raw_source"].combine_chunks()))
 

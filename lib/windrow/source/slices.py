@@ -16,7 +16,7 @@ from windrow.columnar.arrow import conform
 from windrow.errors import RowCountMismatchError
 from windrow.formats.format import Format
 from windrow.formats.raw.byte_counts import ByteCounts
-from windrow.model.summary import SUMMARY, combine, summarise
+from windrow.model.summary import SUMMARY, merge_summaries, summarise_messages
 from windrow.rows.rows import Function, Rows
 from windrow.source.conversion import Conversion
 from windrow.source.raw_records import ParsedChunks, PartialOf, parse_here
@@ -53,7 +53,7 @@ class Slice:
         return self
 
     def summarise(self, latest: int) -> pa.Table:
-        """Return `summary.summarise` of all rows: how many each version has, if there are no sources among them."""
+        """Return `summary.summarise_messages` of all rows; without sources, how many rows each version has."""
         counted = self.rows.versions()
         summary = pa.table({"version": list(counted), "messages": list(counted.values())})
         return conform(summary, SUMMARY).sort_by("version")
@@ -91,16 +91,16 @@ class MessageSlice(Slice):
             read = dict.fromkeys(self.expected, 0) | dict(self.parsed.rejected)
             counted = pa.table({"version": list(read), "messages": list(read.values())})
             parts.append(conform(counted, SUMMARY))
-        return combine(pa.concat_tables(parts))
+        return merge_summaries(pa.concat_tables(parts))
 
     def _summary(self, latest: int) -> pa.Table:
         if self.processed_on == "executors":
-            from windrow.source.spark_summary import can_summarise, summarised
+            from windrow.source.spark_summary import can_summarise, summarise_on_spark
 
             rows = cast("FrameRows", self.rows)
             if can_summarise(rows):
-                return summarised(rows, latest)
-        return self.rows.map(partial(summarise, latest=latest), SUMMARY).table()
+                return summarise_on_spark(rows, latest)
+        return self.rows.map(partial(summarise_messages, latest=latest), SUMMARY).table()
 
     def times(self) -> pa.Table | None:
         """Return source, key and event time of its messages; those that lack one are invalid."""

@@ -25,13 +25,13 @@ from pyspark.sql import functions as F
 
 from windrow import errors
 from windrow.delta.locations import is_catalog_name, reference
-from windrow.delta.log import added
+from windrow.delta.log import count_added_rows
 from windrow.delta.row_changes import without_feed
 from windrow.engine.spark.engine import SparkEngine
-from windrow.engine.spark.errors import translated
+from windrow.engine.spark.errors import translate_error
 from windrow.errors import DepotUnreadableError, EngineUnavailableError, WindrowError, first_line
 from windrow.model.commits import CHANGE, FEED, VERSION, ListedVersions
-from windrow.rows.session_settings import ALIKE, configured
+from windrow.rows.session_settings import ALIKE, session_with
 from windrow.source.arrivals import Arrivals
 from windrow.source.conversion import Conversion
 from windrow.source.source import Source
@@ -91,7 +91,7 @@ class SparkSource(Source):
     def _begin(self, after: int, last_version: int) -> int:
         """Return the first version to read, after syncing what is about to be read. Raises if a version is gone."""
         self._keep_read(after, last_version)
-        added(self.log.commits(after, last_version), after, last_version)
+        count_added_rows(self.log.commits(after, last_version), after, last_version)
         self._by_files = False
         if not self.depot().has_change_feed:
             self._go_by_files()
@@ -132,7 +132,7 @@ class SparkSource(Source):
         try:
             writer.start().awaitTermination()
         except StreamingQueryException as error:
-            raise (take.failure or failure_in(str(error)) or translated(error)) from error
+            raise (take.failure or failure_in(str(error)) or translate_error(error)) from error
 
     def _has_feed(self, version: int) -> bool:
         if not self.depot().has_change_feed:
@@ -142,14 +142,14 @@ class SparkSource(Source):
         except PySparkException as error:
             if FEED_BEGAN_LATER in str(error):
                 return False
-            raise translated(error) from error
+            raise translate_error(error) from error
         return True
 
     def _feed(self, start: int, last_version: int) -> DataFrame:
         try:
             return feed_of(self.engine.session, self.place, start, last_version)
         except PySparkException as error:
-            raise translated(error) from error
+            raise translate_error(error) from error
 
     def _streamed(self, start: int) -> DataFrame | None:
         """Return what a stream of the files from version `start` on gives, kept on the executors; None for no rows.
@@ -189,10 +189,13 @@ class SparkSource(Source):
         """
         session = frame.sparkSession
         try:
-            with self.engine.working_on(session), configured(session, ALIKE), ExitStack() as kept:
+            with self.engine.working_on(session), session_with(session, ALIKE), ExitStack() as kept:
                 table = self.depot()
                 commits = self.log.commits(start - 1, last_version)
-                counts, listed = added(commits, start - 1, last_version), ListedVersions.of(table.id, start, commits)
+                counts, listed = (
+                    count_added_rows(commits, start - 1, last_version),
+                    ListedVersions.of(table.id, start, commits),
+                )
                 conversion = Conversion.of(self.settings, table, self._as_rows)
                 byte_count = conversion.byte_count(self.log, counts)
 
@@ -207,7 +210,7 @@ class SparkSource(Source):
                     require_text_of_frame(read.frame)
                 yield read
         except PySparkException as error:
-            raise translated(error) from error
+            raise translate_error(error) from error
 
     def _require_text(self, start: int, last_version: int) -> None:
         """Stream versions of the change feed; raise DepotUnreadableError if they have text that is not UTF-8."""

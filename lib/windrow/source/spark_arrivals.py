@@ -18,7 +18,7 @@ from windrow.columnar.arrow import to_plain_types
 from windrow.model import tables
 from windrow.model.commits import CHANGE, COMMITTED_AT, FEED_COLUMNS, VERSION, ListedVersions
 from windrow.rows.arrow import ArrowRows
-from windrow.rows.frame import FrameRows, PersistedFrame, unchanged
+from windrow.rows.frame import FrameRows, PersistedFrame, keep_types
 from windrow.settings.settings import Settings
 from windrow.source.arrivals import Arrivals
 from windrow.source.conversion import Conversion
@@ -128,7 +128,7 @@ class SparkArrivals(Arrivals):
 def _new_rows(part: DataFrame, conversion: Conversion, count: int) -> FrameRows:
     """Return the new rows of a depot, `count` by its log, on the executors."""
     if conversion.verbatim:
-        return FrameRows(_plain_rows(part, conversion), unchanged, count)
+        return FrameRows(_plain_rows(part, conversion), keep_types, count)
     inserted = part.where(F.col(CHANGE) == "insert").withColumn("version", F.col(VERSION)).drop(*FEED_COLUMNS)
     if conversion.format is None:
         return conversion.on_executors(inserted, count)

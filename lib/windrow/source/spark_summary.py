@@ -21,8 +21,8 @@ def can_summarise(rows: FrameRows) -> bool:
     return isinstance(types["source"], StringType) and all(isinstance(types[name], TimestampType) for name in TIMES)
 
 
-def summarised(rows: FrameRows, latest: int) -> pa.Table:
-    """Return what `model.summary.summarise` returns of messages.
+def summarise_on_spark(rows: FrameRows, latest: int) -> pa.Table:
+    """Return what `model.summary.summarise_messages` returns of messages.
 
     A source that is not UTF-8 counts as NULL: the step refuses such text before anything is committed.
     """

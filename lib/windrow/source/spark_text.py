@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from windrow.model.commits import VERSION
-from windrow.source.text import REPLACEMENT, not_text
+from windrow.source.text import REPLACEMENT, invalid_text_error
 
 
 def require_text_of_frame(frame: DataFrame) -> None:
@@ -27,7 +27,7 @@ def require_text_of_frame(frame: DataFrame) -> None:
     version = F.when(reduce(or_, (F.coalesce(one, F.lit(False)) for one in bad.values())), F.col(VERSION))
     first, last, *seen = frame.agg(F.min(version), F.max(version), *[F.max(one) for one in bad.values()]).collect()[0]
     if first is not None:
-        raise not_text(first, last, ", ".join(name for name, is_bad in zip(bad, seen, strict=True) if is_bad))
+        raise invalid_text_error(first, last, ", ".join(name for name, is_bad in zip(bad, seen, strict=True) if is_bad))
 
 
 def has_replacement(frame: DataFrame) -> Column:

@@ -19,10 +19,10 @@ def require_text(rows: pa.Table, version: str = "version") -> None:
         rows.validate(full=True)
     except pa.ArrowInvalid as error:
         extremes = pc.min_max(rows[version]).as_py()
-        raise not_text(extremes["min"], extremes["max"], first_line(error)) from error
+        raise invalid_text_error(extremes["min"], extremes["max"], first_line(error)) from error
 
 
-def not_text(first: int, last: int, where: str) -> DepotUnreadableError:
+def invalid_text_error(first: int, last: int, where: str) -> DepotUnreadableError:
     """Return the error for versions with text that is not UTF-8; `where` says in which column, or at which byte."""
     return DepotUnreadableError(
         f"depot versions {first} to {last} have text that is not UTF-8: {where}",

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from windrow.testing.clock import NOW, ManualClock
     from windrow.testing.formats import check_format
-    from windrow.testing.harness import Crashed, Harness
+    from windrow.testing.harness import DriverCrash, Harness
     from windrow.testing.points import Point
 
-__all__ = ["NOW", "Crashed", "Harness", "ManualClock", "Point", "check_format"]
+__all__ = ["NOW", "DriverCrash", "Harness", "ManualClock", "Point", "check_format"]
 
 _HOMES = {
     "NOW": "clock",
-    "Crashed": "harness",
+    "DriverCrash": "harness",
     "Harness": "harness",
     "ManualClock": "clock",
     "Point": "points",

@@ -27,7 +27,7 @@ from windrow.formats.raw.byte_counts import ByteCounts
 from windrow.formats.raw.source import SCHEMA
 from windrow.formats.raw.spans import with_places
 from windrow.formats.raw.stage import StageResult, stage
-from windrow.formats.raw.two_passes import ParsePlan, can_spread, parse_bodies, summarise
+from windrow.formats.raw.two_passes import ParsePlan, can_spread, parse_bodies, summarise_chunks
 from windrow.model import tables
 from windrow.model.chunks import RAW
 from windrow.model.commits import VERSION
@@ -113,7 +113,7 @@ def _check_cuts(format_: Format, stream: bytes, shape: random.Random, ways: Iter
         assert several.byte_count() == 0, f"{told}: bytes are left"
     if can_spread(format_):
         partial = SCHEMA.empty_table()
-        apart, together = in_two_passes(rows, partial, format_), stage(rows, partial, format_)
+        apart, together = stage_in_two_passes(rows, partial, format_), stage(rows, partial, format_)
         assert comparable(apart) == comparable(together), f"{told}: two passes differ"
 
 
@@ -242,13 +242,13 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in pairwise(ends)]
 
 
-def in_two_passes(rows: pa.Table, partial: pa.Table, format_: Format) -> StageResult:
+def stage_in_two_passes(rows: pa.Table, partial: pa.Table, format_: Format) -> StageResult:
     """Stage rows as executors and the driver do it together, each row by itself."""
     apart = [rows.slice(at, 1) for at in range(max(1, rows.num_rows))]
     columns = with_places(format_.parser.schema)
-    summaries = pa.concat_tables([summarise(row, format_) for row in apart])
+    summaries = pa.concat_tables([summarise_chunks(row, format_) for row in apart])
     plan = ParsePlan.of(summaries, partial, format_)
-    parsed, rests = parsed_by(plan, apart, format_)
+    parsed, rests = run_second_pass(plan, apart, format_)
     records = parsed.filter(pc.and_(pc.is_null(parsed["reject"]), pc.is_null(parsed["rest"])))
     bad = pa.Table.from_struct_array(parsed["reject"].drop_null())
     refused = pc.sum(bad["bytes"]).as_py() or 0
@@ -263,7 +263,7 @@ def in_two_passes(rows: pa.Table, partial: pa.Table, format_: Format) -> StageRe
     return bodies + plan.finish(rests, partial, format_) + stage(others, partial, format_)
 
 
-def parsed_by(plan: ParsePlan, apart: list[pa.Table], format_: Format) -> tuple[pa.Table, pa.Table]:
+def run_second_pass(plan: ParsePlan, apart: list[pa.Table], format_: Format) -> tuple[pa.Table, pa.Table]:
     """Return what the second pass gives, and the rests among it."""
     columns = with_places(format_.parser.schema)
     parsed = pa.concat_tables([parse_bodies(row, plan.bodies, format_, columns) for row in apart])

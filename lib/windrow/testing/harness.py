@@ -47,7 +47,7 @@ SECOND = 1_000_000
 Row = Mapping[str, Any]
 
 
-class Crashed(Exception):
+class DriverCrash(Exception):
     """The driver crashed where a test asked for it. Uncommitted work is lost, and nothing is retried."""
 
     retryable: ClassVar[bool] = False
@@ -185,7 +185,7 @@ class Harness:
     def _at(self, point: Point) -> None:
         if point is self._crash:
             self._crash = None
-            raise Crashed(f"the driver crashed at {point.value}, as the test asked")
+            raise DriverCrash(f"the driver crashed at {point.value}, as the test asked")
 
     def _location(self, depot: str | None) -> str:
         name = depot or next(iter(self.topology.depots))

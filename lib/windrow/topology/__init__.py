@@ -12,7 +12,7 @@ microbatch in step at these times. Prime, plan, commit, fence and history are th
 
 from windrow.topology.arrow_state import ArrowState
 from windrow.topology.microbatch import Microbatch, SparkMicrobatch
-from windrow.topology.running import opened, run_topology
+from windrow.topology.running import open_topology, run_topology
 from windrow.topology.topology import Depot, Topology
 
-__all__ = ["ArrowState", "Depot", "Microbatch", "SparkMicrobatch", "Topology", "opened", "run_topology"]
+__all__ = ["ArrowState", "Depot", "Microbatch", "SparkMicrobatch", "Topology", "open_topology", "run_topology"]

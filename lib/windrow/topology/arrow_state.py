@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from windrow.columnar.arrow import empty_table, is_not_distinct, string_scalar
 from windrow.model.id_filter import IdFilter
 from windrow.model.tables import DELETED
-from windrow.topology.combining import Aggregation, Given, parsed
+from windrow.topology.combining import Aggregation, Given, parse_aggregations
 from windrow.topology.state import DUE, State
 
 Read: TypeAlias = Callable[[IdFilter | None], pa.Table]
@@ -95,7 +95,7 @@ class ArrowState:
         counts rows. Raises TopologyError.
         """
         self._require_table(rows, "combine")
-        aggregations = parsed(self._state, columns, rows.column_names)
+        aggregations = parse_aggregations(self._state, columns, rows.column_names)
         if not rows.num_rows:
             return
         keys = self._state.keys.names
@@ -109,7 +109,7 @@ class ArrowState:
         if not new.num_rows:
             return
         before = self.get(new if self._state.keys.names else None)
-        self.put(joined(self._state, before, new, aggregations))
+        self.put(join_aggregates(self._state, before, new, aggregations))
 
     def changes(self) -> pa.Table | None:
         """Return the rows that the ledger must write: `id`, `state`, `deleted`, `known`, the columns; None without any.
@@ -204,7 +204,7 @@ def _chosen(mask: pa.Array, one: pa.Array, other: pa.Array) -> pa.Array:
     return pa.concat_arrays([one, other]).take(places)
 
 
-def joined(state: State, before: pa.Table, new: pa.Table, aggregations: list[Aggregation]) -> pa.Table:
+def join_aggregates(state: State, before: pa.Table, new: pa.Table, aggregations: list[Aggregation]) -> pa.Table:
     """Return rows of a state joined with aggregates, `value 0`, `value 1`, ... Raises TopologyError."""
     columns = {name: before[name] for name in before.column_names if name in state.columns.names}
     for number, one in enumerate(aggregations):

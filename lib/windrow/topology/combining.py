@@ -23,7 +23,7 @@ class Aggregation:
     by: str | None
 
 
-def parsed(state: State, aggregations: Mapping[str, Given], columns: list[str]) -> list[Aggregation]:
+def parse_aggregations(state: State, aggregations: Mapping[str, Given], columns: list[str]) -> list[Aggregation]:
     """Return what `combine` was asked to do with rows that have these columns. Raises TopologyError."""
     unknown = [name for name in aggregations if name not in state.values.names]
     if unknown:

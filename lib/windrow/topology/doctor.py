@@ -12,7 +12,7 @@ from windrow.engine.embedded import EmbeddedEngine
 from windrow.errors import WindrowError
 from windrow.ledger import ledger_of
 from windrow.model.messages import COLUMNS
-from windrow.operate.doctor import OF_DEPOT, Checks, Examined, depot, examine_tables, ledger
+from windrow.operate.doctor import OF_DEPOT, Checks, ExaminedTable, depot, examine_tables, ledger
 from windrow.operate.doctor.finding import Finding, ok
 from windrow.operate.doctor.opened import OpenDepot, OpenLedger
 from windrow.reading.tables import open_depot, open_ledger
@@ -34,9 +34,9 @@ def examine_topology(topology: Topology, settings: Settings, now: int, network: 
     With `network`, Spark is started. A finding about a depot begins with its name.
     """
     engine = choose(settings.engine)
-    examined = [Examined("ledger", topology.location, lambda: (_states(topology, settings), OF_STATES))]
+    examined = [ExaminedTable("ledger", topology.location, lambda: (_states(topology, settings), OF_STATES))]
     examined += [
-        Examined("depot", one.location, partial(_depot, topology, settings, engine, now, name), name)
+        ExaminedTable("depot", one.location, partial(_depot, topology, settings, engine, now, name), name)
         for name, one in topology.depots.items()
     ]
     return examine_tables(engine, now, network, [ok("engine", f"the {engine} engine")], examined)

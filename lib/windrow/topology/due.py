@@ -143,7 +143,7 @@ class Due:
                 name = declared.name
                 # guard: earliest-timer-counts
                 candidates = [self._next.get(name, self.known.get(name)), self._earliest(declared, states.get(name))]
-                candidates += [earliest(migrated[name])] if name in migrated else []
+                candidates += [earliest_due(migrated[name])] if name in migrated else []
                 following[name] = min((at for at in candidates if at is not None), default=None)
         return event_rows(schema, following, self.known)
 
@@ -158,7 +158,7 @@ class Due:
         return pc.min(changed.changed[DUE.name].cast(pa.int64())).as_py()  # NULL in rows that were deleted
 
 
-def earliest(rows: pa.Table) -> int | None:
+def earliest_due(rows: pa.Table) -> int | None:
     """Return when the first of some rows of a state is due (microseconds)."""
     gone = pc.fill_null(rows[DELETED], False)
     return cast("int | None", pc.min(rows.filter(pc.invert(gone))[DUE.name].cast(pa.int64())).as_py())
@@ -173,10 +173,10 @@ def due_until(topology: Topology, plan: MicrobatchPlan) -> int:
         return plan.now
     read = [clock.UNKNOWN]
     read += [last_time(depot.summary, depot.floors) for depot in plan.depots.values()]
-    return max(read) if max(read) > clock.UNKNOWN else passed_in_step(plan.primed, plan.now)
+    return max(read) if max(read) > clock.UNKNOWN else step_time(plan.primed, plan.now)
 
 
-def passed_in_step(primed: LedgerState, now: int) -> int:
+def step_time(primed: LedgerState, now: int) -> int:
     """Return the time that all depots have passed at wall time `now`: the least idle clock, `now` if there is none."""
     idle = [one.sources.idle(now).floor for one in primed.depots.values()]
     return int(np.min(np.concatenate([np.empty(0, np.int64), *idle]), initial=now))

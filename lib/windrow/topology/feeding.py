@@ -17,19 +17,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import to_plain_types
-from windrow.delta.table import filtered, open_table, translate_read_errors
+from windrow.delta.table import open_table, read_filtered, translate_read_errors
 from windrow.errors import TopologyError
 from windrow.ledger import Ledger, ledger_of
 from windrow.model.clock import UNKNOWN
 from windrow.model.commits import note_of
 from windrow.runtime.feeder import Feeder, FeederPosition
-from windrow.runtime.ledger_state import DepotState, Reached, Sources, prime
+from windrow.runtime.ledger_state import DepotPosition, DepotState, Sources, prime
 from windrow.source import Source
 from windrow.topology.depots import settings_of, source_of_depot
 from windrow.topology.topology import Topology
 
 NEVER = np.iinfo(np.int64).max
-NOT_READ = DepotState(Reached(), Sources.none(), pa.table({}))
+NOT_READ = DepotState(DepotPosition(), Sources.none(), pa.table({}))
 NOTES = 20  # so many commits of a depot are asked who wrote them; maintenance writes others between them
 
 
@@ -96,7 +96,7 @@ class RecordedFeeder(Feeder):
             return None
         own = [("state", "=", "microbatch"), ("microbatch", "=", note["microbatch"])]
         with translate_read_errors(path, "ledger"):
-            clocks = to_plain_types(filtered(open_table(path, "ledger"), own, ["clocks"]))["clocks"]
+            clocks = to_plain_types(read_filtered(open_table(path, "ledger"), own, ["clocks"]))["clocks"]
         greatest = pc.max(pc.struct_field(pc.list_flatten(clocks), "clock"))
         return None if greatest.as_py() is None else int(greatest.cast("int64").as_py())
 

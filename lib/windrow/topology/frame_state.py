@@ -23,11 +23,11 @@ from windrow.model.id_filter import IdFilter
 from windrow.model.tables import CHANGED, DELETED
 from windrow.rows.frame import frame_of, schema_of
 from windrow.rows.rows import Rows
-from windrow.runtime.executors import kept
+from windrow.runtime.executors import persist_rows
 from windrow.topology import arrow_state
 from windrow.topology.arrow_state import ArrowState
-from windrow.topology.combining import Aggregation, Given, parsed
-from windrow.topology.order import ADDED, ORDER, timed
+from windrow.topology.combining import Aggregation, Given, parse_aggregations
+from windrow.topology.order import ADDED, ORDER, with_processing_times
 from windrow.topology.state import DUE, State
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class FrameState:
         if keys is None:
             return self._now(self._stored)
         leading = self._state.leading(keys.columns, "all")
-        wanted = kept(self._conformed(keys, leading, "all").distinct())
+        wanted = persist_rows(self._conformed(keys, leading, "all").distinct())
         null = wanted.where(" OR ".join(f"`{name}` IS NULL" for name in leading.names)).limit(1)
         few, stored = to_plain_types(wanted.limit(FEW_ROWS + 1).unionByName(null).toArrow()), self._stored
         under = self._state.under(few, "all")
@@ -119,13 +119,15 @@ class FrameState:
         The operations are those of `ArrowState.combine`. Rows of a frame have no order, so `first` and `last` need a
         column to order by: `price=("price", "last", "event_time")`. Raises TopologyError.
         """
-        asked = parsed(self._state, columns, rows.columns)
+        asked = parse_aggregations(self._state, columns, rows.columns)
         names = self._state.keys.names
         self._state.require_columns(rows.columns, self._state.keys, "combine")
         kinds = {field.name: field.dataType for field in rows.schema}
         aggregates = [self._aggregate(one, kinds).alias(f"value {number}") for number, one in enumerate(asked)]
         new = rows.groupBy(*names).agg(*aggregates, F.count("*").alias("rows")).where("rows > 0").drop("rows")
-        new = kept(new.select(*self._typed(self._state.keys), *[F.col(f"`value {n}`") for n in range(len(asked))]))
+        new = persist_rows(
+            new.select(*self._typed(self._state.keys), *[F.col(f"`value {n}`") for n in range(len(asked))])
+        )
         if self._changed is None:
             few = to_plain_types(new.limit(FEW_ROWS + 1).toArrow())
             if few.num_rows <= FEW_ROWS:
@@ -276,7 +278,7 @@ def frames_in_order(parts: Iterable[tuple[DataFrame, tuple[Any, ...]]], events: 
 
 def _timing(times: tuple[Any, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        yield from timed(to_plain_types(pa.Table.from_batches([batch])), *times).to_batches()
+        yield from with_processing_times(to_plain_types(pa.Table.from_batches([batch])), *times).to_batches()
 
 
 def _sorted(rows: DataFrame) -> DataFrame:
@@ -288,7 +290,7 @@ def _sorted(rows: DataFrame) -> DataFrame:
     return rows.hint("merge")
 
 
-def joined(
+def rows_to_commit(
     plan: MicrobatchPlan, frames: Sequence[DataFrame], others: Sequence[Rows], history: Mapping[str, object]
 ) -> MicrobatchResult:
     """Return the rows to commit as a frame: `frames` and other rows, wherever they are."""
@@ -316,7 +318,7 @@ def _counted(rows: DataFrame) -> tuple[DataFrame, MicrobatchCounts]:
 
     Raises TopologyError for a duplicate key, or a key with NULL in it.
     """
-    frame = kept(rows)
+    frame = persist_rows(rows)
     groups = frame.groupBy("state", "known", DELETED, "reason").agg(F.count("*").alias("count_all"))
     keys = frame.where("id IS NULL OR id LIKE 'state/%'").groupBy("id").agg(F.count("*").alias("times"))
     null = "id IS NULL OR instr(id, '%N') > 0"  # %N is NULL in an id, and nothing else
@@ -337,7 +339,7 @@ def _joining(state: State, asked: list[Aggregation], batches: Iterator[pa.Record
     """Join aggregates with the values before, as in a function that works with Arrow tables."""
     for batch in batches:
         rows = to_plain_types(pa.table(batch))
-        columns = arrow_state.joined(state, rows, rows, asked)
+        columns = arrow_state.join_aggregates(state, rows, rows, asked)
         yield from columns.select(state.columns.names).cast(state.columns).to_batches()
 
 

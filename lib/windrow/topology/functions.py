@@ -17,10 +17,10 @@ from windrow.runtime.algorithm import Algorithm, MicrobatchPlan, Options
 from windrow.runtime.ledger_state import LedgerState
 from windrow.runtime.saved_plan import PLANS, SavedPlan, SavedPlans, first_transaction
 from windrow.source import Source
-from windrow.topology.due import passed_in_step
+from windrow.topology.due import step_time
 from windrow.topology.event import scheduled
 from windrow.topology.feeding import RecordedFeeder, feeders_of
-from windrow.topology.migration import migrated_rows, recorded_states, require_allowed
+from windrow.topology.migration import migrate_rows, recorded_states, require_allowed
 from windrow.topology.options import options_of, recorded_options
 from windrow.topology.reading import removed_states
 from windrow.topology.topology import Topology
@@ -96,7 +96,7 @@ class FunctionAlgorithm(Algorithm):
         until = now
         if topology.in_step:
             fed = self.until(now)
-            until = passed_in_step(primed, now) if fed is None else fed
+            until = step_time(primed, now) if fed is None else fed
         states = (name for name, one in topology.states.items() if one.falls_due and name in due)
         if any(due.get(name, now) <= now for name in topology.events) or any(due[name] <= until for name in states):
             return Floors.empty()
@@ -140,7 +140,7 @@ class FunctionAlgorithm(Algorithm):
         states = self.topology.states
         recorded = recorded_states(states, primed.rules, primed.progress.schema)
         new = {name: state for name, state in states.items() if name not in recorded}
-        return migrated_rows(states, recorded | removed_states(new, primed, self.ledger), primed)
+        return migrate_rows(states, recorded | removed_states(new, primed, self.ledger), primed)
 
 
 @contextmanager

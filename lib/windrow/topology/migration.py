@@ -19,7 +19,7 @@ from windrow.columnar.arrow import conform, is_not_distinct
 from windrow.errors import IncompatibleTableError
 from windrow.model import tables
 from windrow.runtime.ledger_state import LedgerState
-from windrow.topology.state import DUE, State, stored_name
+from windrow.topology.state import DUE, State, column_in_table
 
 
 def recorded_states(declared: Mapping[str, State], rules: str | None, table: pa.Schema) -> dict[str, State]:
@@ -41,7 +41,7 @@ def recorded_states(declared: Mapping[str, State], rules: str | None, table: pa.
 
 def _recorded(name: str, columns: Iterable[str], keys: Sequence[str], version: int, table: pa.Schema) -> State:
     """Return a state of which settings have the columns, with the types and in the order of the table."""
-    places = {column: table.get_field_index(stored_name(column, version)) for column in columns}
+    places = {column: table.get_field_index(column_in_table(column, version)) for column in columns}
     order = sorted(places, key=lambda column: (column == DUE.name, places[column]))
     types = {column: table.field(places[column]).type for column in order}
     values = pa.schema([(column, type_) for column, type_ in types.items() if column not in keys])
@@ -99,7 +99,7 @@ def _changes_type(state: State, before: State) -> bool:
     )
 
 
-def migrated_rows(
+def migrate_rows(
     declared: Mapping[str, State], recorded: Mapping[str, State], primed: LedgerState
 ) -> dict[str, pa.Table]:
     """Return by state with other columns than recorded the rows to write, perhaps none.
@@ -126,7 +126,7 @@ def _migrated(state: State, before: State, primed: LedgerState) -> pa.Table:
     if twice:
         raise state.refused("migrate", "has a key twice", "Return one row per key: group by the key first.")
     then = then.append_column("state", pa.repeat(pa.scalar(state.name, pa.string()), then.num_rows))
-    written = replaced(now, conform(then, now.schema))
+    written = replace_rows(now, conform(then, now.schema))
     return written.filter(pc.invert(_unchanged(written, now, state.stored)))
 
 
@@ -165,7 +165,7 @@ def _unchanged(written: pa.Table, now: pa.Table, columns: pa.Schema) -> pa.Array
     return same
 
 
-def replaced(now: pa.Table, then: pa.Table) -> pa.Table:
+def replace_rows(now: pa.Table, then: pa.Table) -> pa.Table:
     """Return the rows that put those of `then` in the place of those of `now`, with `known`."""
     gone = now.filter(pc.invert(pc.is_in(now["id"], then["id"].combine_chunks())))
     parts = ((then.select(now.column_names), None), (gone, True))

@@ -52,7 +52,7 @@ def set_options(primed: LedgerState) -> dict[str, str]:
     return dict(zip(kept["option"].to_pylist(), kept["option_value"].to_pylist(), strict=True))
 
 
-def changed(primed: LedgerState, name: str, value: str) -> MicrobatchResult:
+def option_row(primed: LedgerState, name: str, value: str) -> MicrobatchResult:
     """Return the row that sets an option, or unsets it (`default`). Raises SettingsError."""
     if name not in READ:
         raise SettingsError(f"there is no option {name!r}", f"The options are {', '.join(READ)}.")

@@ -33,7 +33,7 @@ ORDER = [
 ]
 
 
-def timed(rows: pa.Table, floors: FloorsByVersion, latest: int, depot: str, priority: int) -> pa.Table:
+def with_processing_times(rows: pa.Table, floors: FloorsByVersion, latest: int, depot: str, priority: int) -> pa.Table:
     """Return the messages of a depot with its name, its priority and their processing times."""
     result = times_of(rows, floors, latest)
     named, first = pa.repeat(depot, rows.num_rows), pa.repeat(priority, rows.num_rows)
@@ -54,7 +54,7 @@ def event_rows(name: str, due: pa.Array, keys: pa.Table) -> pa.Table:
     return pa.table(columns | dict.fromkeys(("event_time", "received_at", "processing_time"), due))
 
 
-def in_order(parts: list[pa.Table]) -> pa.Table:
+def merge_in_order(parts: list[pa.Table]) -> pa.Table:
     """Return messages and events in order, those without a processing time last."""
     rows = pa.concat_tables(parts, promote_options="permissive")
     return rows.sort_by([(name, "ascending") for name in ORDER])

@@ -45,9 +45,9 @@ from windrow.runtime.loop import Runner
 from windrow.runtime.saved_plan import SavedPlan
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
-from windrow.topology.due import earliest
+from windrow.topology.due import earliest_due
 from windrow.topology.event import event_rows, scheduled
-from windrow.topology.migration import recorded_states, replaced
+from windrow.topology.migration import recorded_states, replace_rows
 from windrow.topology.reading import (
     Row,
     counting,
@@ -79,7 +79,7 @@ class StateDifference:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed(Outcome):
+class TopologyReplay(Outcome):
     """What a replay of a topology did: how many microbatches it ran, how often events fired, and which states differ.
 
     `digests` are those of the replayed states. `live` microbatches followed on the wall clock.
@@ -112,7 +112,7 @@ def replay_topology(
     live: Clock | None = None,
     spark: Any = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
-) -> Replayed:
+) -> TopologyReplay:
     """Run the recorded microbatches again and compare the states; `into` is a directory for the new table, which stays.
 
     With a `live` clock the new table is then run on: it reads what came since, and what fell due fires as each event
@@ -154,7 +154,7 @@ def replay_topology(
             differences += [] if difference is None else [difference]
         went_on = 0 if live is None else len(runner_of(again, sources, new, live).once().microbatches)
     counted = len(planned), dict(fired), row_counts, digests, differences, went_on
-    return Replayed(into, ticks, not differences, topology.name, *counted)
+    return TopologyReplay(into, ticks, not differences, topology.name, *counted)
 
 
 def _run(runner: Runner, clock: RecordedClock, plans: Iterable[SavedPlan]) -> None:
@@ -286,9 +286,9 @@ def _taken_over(topology: Topology, ledger: Ledger, planned: SavedPlan, primed: 
         if state is not None and recorded[name].stored == state.stored:
             rows = latest(versions_of(then, state))
             now = primed.fence.open.of_state(name, state.stored)
-            states[name] = replaced(_in_state(now, name), _in_state(conform(rows, now.schema), name))
+            states[name] = replace_rows(_in_state(now, name), _in_state(conform(rows, now.schema), name))
     known = scheduled(primed.fence.rows)
-    due = {name: earliest(rows) for name, rows in states.items() if topology.states[name].falls_due}
+    due = {name: earliest_due(rows) for name, rows in states.items() if topology.states[name].falls_due}
     here = pa.concat_tables([MicrobatchResult.nothing(schema).rows, event_rows(schema, due, known)])
     counts = MicrobatchCounts.with_states(here, states.values())
     history = {"migrated": pa.array([list(states)], pa.list_(pa.string()))}

@@ -21,18 +21,18 @@ from windrow.ledger import Ledger
 from windrow.ledger.result import MicrobatchCounts, MicrobatchResult
 from windrow.ledger.versions import latest
 from windrow.model import tables
-from windrow.runtime.ledger_state import LedgerState, Reached
+from windrow.runtime.ledger_state import DepotPosition, LedgerState
 from windrow.source import Source
-from windrow.topology.migration import recorded_states, replaced
+from windrow.topology.migration import recorded_states, replace_rows
 from windrow.topology.reading import first_read, rules_at
 from windrow.topology.state import State
 from windrow.topology.states_table import StatesTable, states_of
 from windrow.topology.topology import Topology
 
 
-def taken_back(
+def restored_rows(
     topology: Topology, primed: LedgerState, sources: Mapping[str | None, Source], ledger: Ledger, to: int
-) -> tuple[MicrobatchResult, dict[str, Reached]]:
+) -> tuple[MicrobatchResult, dict[str, DepotPosition]]:
     """Return the rows that restore the states to microbatch `to`, and the positions in the depots.
 
     Raises NotFoundError if Delta's log does not reach back that far, DepotUnreadableError if a depot's log does not.
@@ -44,7 +44,7 @@ def taken_back(
     positions = _begun(_positions(primed.fence.rows), first_read(ledger)) | read_then
     for name, source in sources.items():
         _require_readable(str(name), source, positions[str(name)])
-    control = replaced(_restored(_control_now(primed)), _restored(control_then))
+    control = replace_rows(_restored(_control_now(primed)), _restored(control_then))
     control = conform(control, schema.append(control.schema.field("known")))
     recorded = recorded_states(topology.states, primed.rules, schema)
     recorded_then = recorded_states(topology.states, rules_at(then), schema)
@@ -52,7 +52,7 @@ def taken_back(
     for name in topology.states:
         columns = _columns(recorded.get(name), recorded_then.get(name))
         own = pa.field("id", pa.string()), pa.field("state", pa.string())
-        states[name] = replaced(_now(primed, name, columns), _then(then, [name], pa.schema([*own, *columns])))
+        states[name] = replace_rows(_now(primed, name, columns), _then(then, [name], pa.schema([*own, *columns])))
     counts = MicrobatchCounts.with_states(control, states.values())
     # guard: rollback-of-a-migration
     rules = rules_at(then) if any(one != recorded.get(name) for name, one in recorded_then.items()) else None
@@ -87,13 +87,13 @@ def _then(table: StatesTable, states: Sequence[str], columns: pa.Schema) -> pa.T
     return conform(latest(table.rows(states)), columns)
 
 
-def _positions(rows: pa.Table) -> dict[str, Reached]:
+def _positions(rows: pa.Table) -> dict[str, DepotPosition]:
     """Return the position in each depot."""
     kept = rows.filter(pc.starts_with(rows["id"], "depot/"))
-    return {row["depot"]: Reached.of(row) for row in kept.to_pylist()}
+    return {row["depot"]: DepotPosition.of(row) for row in kept.to_pylist()}
 
 
-def _begun(positions: Mapping[str, Reached], first: Mapping[str, int]) -> dict[str, Reached]:
+def _begun(positions: Mapping[str, DepotPosition], first: Mapping[str, int]) -> dict[str, DepotPosition]:
     """Return the positions before the first read; where reading began is taken from the history."""
     return {name: at.to(first[name] - 1, None) if name in first else at for name, at in positions.items()}
 
@@ -104,7 +104,7 @@ def _restored(rows: pa.Table) -> pa.Table:
     return rows.filter(pc.invert(pc.or_(own, pc.equal(rows["state"], string_scalar("option")))))
 
 
-def _require_readable(name: str, source: Source, reached: Reached) -> None:
+def _require_readable(name: str, source: Source, reached: DepotPosition) -> None:
     """Raise DepotUnreadableError if the log of a depot no longer has the versions since then."""
     if reached.depot_version < source.depot().version:
         following = reached.depot_version + 1

@@ -22,7 +22,7 @@ from windrow.runtime.ledger_state import prime
 from windrow.runtime.loop import Runner
 from windrow.runtime.maintenance import Progress, maintain
 from windrow.runtime.opening import DepotReader
-from windrow.runtime.run import watched
+from windrow.runtime.run import runner_callbacks
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
 from windrow.source import Source
@@ -32,8 +32,8 @@ from windrow.topology.depots import settings_of, source_of_depot
 from windrow.topology.feeding import feeders_of, require_fed_as_declared
 from windrow.topology.functions import FunctionAlgorithm
 from windrow.topology.migration import recorded_states, require_allowed
-from windrow.topology.options import changed
-from windrow.topology.rollback import taken_back
+from windrow.topology.options import option_row
+from windrow.topology.rollback import restored_rows
 from windrow.topology.topology import Topology
 
 
@@ -70,7 +70,7 @@ def run_topology(
         >>> windrow.run_topology(counts, windrow.Settings(engine="embedded"))  # doctest: +SKIP
     """
     settings = settings or Settings.load()
-    with opened(topology, settings, clock or WallClock(), spark, observers, report) as runner:
+    with open_topology(topology, settings, clock or WallClock(), spark, observers, report) as runner:
         if skip_version is not None:
             depot, version = skip_version
             runner.skip_version(version, depot)
@@ -84,13 +84,13 @@ def rollback(runner: Runner, to: int) -> RunSummary:
     """
     topology = cast("FunctionAlgorithm", runner.driver.algorithm).topology
     return runner.commit_change(
-        "rollback", lambda primed: taken_back(topology, primed, runner.driver.sources, runner.driver.ledger, to)
+        "rollback", lambda primed: restored_rows(topology, primed, runner.driver.sources, runner.driver.ledger, to)
     )
 
 
 def set_option(runner: Runner, name: str, value: str) -> RunSummary:
     """Set an option (`windrow.runtime.algorithm.Options`) of a topology; `default` unsets it. Raises SettingsError."""
-    return runner.commit_change("option", lambda primed: (changed(primed, name, value), {}))
+    return runner.commit_change("option", lambda primed: (option_row(primed, name, value), {}))
 
 
 def maintain_topology(
@@ -108,7 +108,7 @@ def maintain_topology(
 
 
 @contextmanager
-def opened(
+def open_topology(
     topology: Topology,
     settings: Settings,
     clock: Clock,
@@ -127,7 +127,7 @@ def opened(
     for source in sources.values():
         if isinstance(source, EmbeddedSource):
             source.shared = shared
-    with watched(list(sources.values()), ledger, clock, observers, report) as called:
+    with runner_callbacks(list(sources.values()), ledger, clock, observers, report) as called:
         yield runner_of(topology, sources, ledger, clock, **called)
 
 

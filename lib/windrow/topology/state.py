@@ -61,7 +61,7 @@ class State:
     @property
     def stored(self) -> pa.Schema:
         """Return its columns as they are named in the table of states."""
-        return pa.schema([field.with_name(stored_name(field.name, self.version)) for field in self.columns])
+        return pa.schema([field.with_name(column_in_table(field.name, self.version)) for field in self.columns])
 
     def filled(self, rows: pa.Table) -> pa.Table:
         """Return rows as others read them: a state without a key has its initial values until it is written."""
@@ -148,6 +148,6 @@ class Timer(State):
         return due.sort_by([(DUE.name, "ascending"), *((name, "ascending") for name in self.keys.names)])
 
 
-def stored_name(column: str, version: int) -> str:
+def column_in_table(column: str, version: int) -> str:
     """Return the name that a column of a version of a state has in the table of states; `due` is Windrow's own."""
     return column if version == 1 or column == DUE.name else f"{column}{tables.OF_VERSION}{version}"

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from windrow.columnar.arrow import to_plain_types
 from windrow.delta.locations import is_catalog_name, reference
 from windrow.delta.log import ledger_schema_of
-from windrow.delta.table import filtered, history, open_table, table_files, translate_read_errors
+from windrow.delta.table import history, open_table, read_filtered, table_files, translate_read_errors
 from windrow.errors import NotFoundError
 from windrow.model.commits import note_of
 from windrow.model.id_filter import IdFilter
@@ -71,7 +71,7 @@ class DeltaRsStates(StatesTable):
         there = pa.schema(self.table.schema().to_arrow()).names
         names = None if columns is None else [name for name in columns if name in there]
         with translate_read_errors(self.table.table_uri, "ledger"):
-            return to_plain_types(filtered(self.table, [[own, *span] for span in spans], names))
+            return to_plain_types(read_filtered(self.table, [[own, *span] for span in spans], names))
 
     def pieces(self, state: str, columns: Collection[str]) -> Iterator[pa.Table]:
         """Yield them file by file, so many rows at a time as memory has room for."""

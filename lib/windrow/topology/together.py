@@ -16,7 +16,7 @@ from windrow.runtime.loop import Runner
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
 from windrow.source.shared_rows import SharedRows
-from windrow.topology.running import opened
+from windrow.topology.running import open_topology
 from windrow.topology.topology import Topology
 
 LOOK = 0.2  # seconds between two looks whether a topology has ended: signals are handled in between
@@ -54,7 +54,9 @@ def run_together(
         threads = []
         for run in runs:
             try:
-                runner = open_runners.enter_context(opened(run.topology, settings, run.clock, spark, shared=shared))
+                runner = open_runners.enter_context(
+                    open_topology(run.topology, settings, run.clock, spark, shared=shared)
+                )
             except Exception as error:  # noqa: BLE001 - it concerns one of them
                 run.end(error)
             else:

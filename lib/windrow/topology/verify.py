@@ -22,7 +22,7 @@ from windrow.errors import DepotChangedError, DepotMismatchError, WindrowError
 from windrow.ledger import Ledger
 from windrow.model import tables
 from windrow.replaying.digest_tables import RECORDED, DigestTables
-from windrow.runtime.ledger_state import Reached, prime
+from windrow.runtime.ledger_state import DepotPosition, prime
 from windrow.runtime.opening import require_depot
 from windrow.settings.settings import Settings
 from windrow.source import Source
@@ -38,7 +38,15 @@ from windrow.topology.topology import Topology
 from windrow.topology.work import application
 from windrow.verify.files import check_table
 from windrow.verify.log import read_log
-from windrow.verify.report import Difference, Found, ReportStatus, differing, merged, parted, unequal
+from windrow.verify.report import (
+    Difference,
+    Found,
+    ReportStatus,
+    difference_in_numbers,
+    difference_in_rows,
+    merge_findings,
+    parted,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +136,16 @@ def _check_files(ledger: Ledger, microbatch: int) -> tuple[Counter[str], list[Fo
 def _check_numbers(history: list[Row], last: int) -> Iterator[Difference]:
     """Check that the history has each microbatch."""
     numbers = {row["microbatch"] for row in history}
-    yield from unequal("the history has each microbatch", last, len(numbers & {*range(1, last + 1)}), "microbatches")
-    yield from unequal("the history ends with the last microbatch", last, max(numbers, default=0), "is the number")
+    yield from difference_in_numbers(
+        "the history has each microbatch", last, len(numbers & {*range(1, last + 1)}), "microbatches"
+    )
+    yield from difference_in_numbers(
+        "the history ends with the last microbatch", last, max(numbers, default=0), "is the number"
+    )
 
 
 def _check_depot(
-    name: str, source: Source, history: list[Row], reached: Reached, in_parts: bool
+    name: str, source: Source, history: list[Row], reached: DepotPosition, in_parts: bool
 ) -> tuple[DepotBooks, list[Found]]:
     """Compare what was taken from a depot with its rows; return also its books."""
     own = [row for row in history if row["depot"] == name]
@@ -143,13 +155,13 @@ def _check_depot(
     twice = [version for version, times in Counter(versions).items() if times > 1 and not in_parts]
     rows = pa.table({"version": pa.array(twice, pa.int64())})
     result: list[Found] = [
-        *differing(f"each version of the depot {name} is taken once", "once", rows, "versions taken again")
+        *difference_in_rows(f"each version of the depot {name} is taken once", "once", rows, "versions taken again")
     ]
     if versions != sorted(versions):
         result.append(Difference(f"the versions of the depot {name} are taken in order", "in order", "another order"))
     if own and reached.depot_version < own[-1]["depot_version"]:  # later versions may have had no rows
         check = f"the position in the depot {name} is not before that of the last microbatch that read it"
-        result += unequal(check, own[-1]["depot_version"], reached.depot_version, "is the version")
+        result += difference_in_numbers(check, own[-1]["depot_version"], reached.depot_version, "is the version")
     begin = _begin(reached.start_from, versions)
     sums = Counter[int]()
     for version, rows_taken in taken:
@@ -177,7 +189,7 @@ def _check_depot(
         for version in sorted(counted | sums)
         if counted.get(version, 0) != sums.get(version, 0)
     ]
-    result += differing(
+    result += difference_in_rows(
         f"all rows of the depot {name} are taken", "as in the depot", pa.Table.from_pylist(wrong), "versions"
     )
     return books, result
@@ -208,10 +220,10 @@ def _check_output(
         for number, rows in recorded.items()
         if number >= first and not {rows, None} & {*there.get(number, ())} and not (rows is None and number in there)
     ]
-    yield from differing(
+    yield from difference_in_rows(
         f"each append to the output {name} is there once", "once", pa.Table.from_pylist(twice), "appends"
     )
-    yield from differing(
+    yield from difference_in_rows(
         f"the output {name} has what the history says", "these rows", pa.Table.from_pylist(wrong), "appends"
     )
     others = 0
@@ -232,7 +244,7 @@ def _is_append(note: Mapping[str, Any], by: str) -> bool:
     return str(note.get("output")).rpartition(":")[0] == by.rpartition(":")[0]
 
 
-def _check_identity(name: str, source: Source, reached: Reached) -> list[Difference]:
+def _check_identity(name: str, source: Source, reached: DepotPosition) -> list[Difference]:
     """Check that a depot is the table that was read, and has the last commit that was read."""
     try:
         if reached.depot_id:
@@ -280,16 +292,18 @@ def _check_state(
             findings += _check_keys(state, rows)
             digests.add(RECORDED, digests_of(state, rows).rows)
             count += rows.num_rows
-        return count, digests.total(RECORDED), merged(findings)
+        return count, digests.total(RECORDED), merge_findings(findings)
 
 
 def _check_keys(state: State, rows: pa.Table) -> Iterator[Difference]:
     """Check that each key has one row, under its own id."""
     counted = rows.group_by("id").aggregate([([], "count_all")])
     twice = counted.filter(pc.greater(counted["count_all"], 1))
-    yield from differing(f"each key of the state {state.name} has one row", "one row", twice, "keys with several")
+    yield from difference_in_rows(
+        f"each key of the state {state.name} has one row", "one row", twice, "keys with several"
+    )
     other = rows.filter(pc.invert(pc.equal(rows["id"].combine_chunks(), state.ids(rows))))
-    yield from differing(
+    yield from difference_in_rows(
         f"a row of the state {state.name} has the id of its key", "its id", other.select(["id"]), "rows"
     )
 

@@ -30,7 +30,7 @@ from windrow.source import Source
 from windrow.topology.arrow_state import ArrowState
 from windrow.topology.due import Due
 from windrow.topology.microbatch import Microbatch, SparkMicrobatch
-from windrow.topology.order import in_order, timed
+from windrow.topology.order import merge_in_order, with_processing_times
 from windrow.topology.state import State, Timer
 from windrow.topology.steps import run_steps
 from windrow.topology.topology import Function, Topology
@@ -92,7 +92,9 @@ class FunctionCalls:
         if depot not in self._times_by_depot:
             rows, times = self._all_rows(depot), np.empty(0, np.int64)
             if self._holds_messages(depot):
-                times = to_numpy(timed(rows, *self._times_of(depot))["processing_time"], null=self.due.until)
+                times = to_numpy(
+                    with_processing_times(rows, *self._times_of(depot))["processing_time"], null=self.due.until
+                )
             self._times_by_depot[depot] = times if times.size else np.full(rows.num_rows, self.due.until)
         return self._times_by_depot[depot]
 
@@ -170,9 +172,9 @@ class FunctionCalls:
         changes = [one.changes(schema) for one in states if not isinstance(one, ArrowState)]
         frames = [rows for rows in changes if rows is not None]
         if frames or any(one.processed_on == "executors" for one in extra):
-            from windrow.topology.frame_state import joined
+            from windrow.topology.frame_state import rows_to_commit
 
-            return joined(self.plan, frames, [*extra, *map(ArrowRows, [here, *changed.values()])], history)
+            return rows_to_commit(self.plan, frames, [*extra, *map(ArrowRows, [here, *changed.values()])], history)
         rows, processed_on = (
             pa.concat_tables([here, *(one.table() for one in extra)]),
             "executors" if spread else "driver",
@@ -211,8 +213,8 @@ class FunctionCalls:
 
     def _in_order(self) -> pa.Table:
         """Return the messages of all depots in order."""
-        arrived = (timed(self._table(name), *times) for name, times in self._times().items())
-        return in_order([*arrived, *self.due.in_order()])
+        arrived = (with_processing_times(self._table(name), *times) for name, times in self._times().items())
+        return merge_in_order([*arrived, *self.due.in_order()])
 
     def _frames_in_order(self) -> Any:
         """Return the messages of all depots in order, as a DataFrame."""

@@ -11,9 +11,9 @@ Memory does not grow with the tables. The messages of depot and ledger go to a t
 invariants, decisions. What sources sent is read once before, because the verdict on a message needs the
 clock of its source, to which all parts contribute. Without messages, the rows of all streams are in DuckDB together,
 and what needs no messages is checked over them. DuckDB has half of the memory and goes to disk beyond it. Counts of
-parts are added up (`report.merged`). On Spark each task does so with its streams (`executors`), and what concerns all
-of them is asked in SQL. A raw depot is formatted some raw sources at a time, here even with Spark; what the format
-refused stays in memory.
+parts are added up (`report.merge_findings`). On Spark each task does so with its streams (`executors`), and what
+concerns all of them is asked in SQL. A raw depot is formatted some raw sources at a time, here even with Spark; what the
+format refused stays in memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from deltalake import DeltaTable
 from windrow.delta.database import MEMORY_BYTES
 from windrow.errors import ExpressionError, NotFoundError
 from windrow.reading.tables import Ledger, open_depot, open_ledger, skipped_versions
-from windrow.verify.base import NOTHING, Base, Reliance, Unfounded, find_base, identify
+from windrow.verify.base import NOTHING, Base, NoBaseError, Reliance, find_base, identify
 from windrow.verify.decisions import MOST
 from windrow.verify.depot import DepotMessages, read_depot
 from windrow.verify.files import check_states, check_table
@@ -35,7 +35,7 @@ from windrow.verify.finals import check_finals
 from windrow.verify.log import Log, check_commits, read_log
 from windrow.verify.part_check import Parts
 from windrow.verify.parts import PartedRows
-from windrow.verify.report import Books, Difference, Found, Report, Standing, Verified, at_version, parted
+from windrow.verify.report import Books, Difference, Found, Report, VerifiedRange, VerifyProgress, at_version, parted
 from windrow.verify.snapshot import LedgerContents, first_version, read_progress, read_snapshot
 from windrow.verify.stored_parts import StoredParts
 from windrow.verify.tables import ledger_tables
@@ -67,8 +67,8 @@ def verify(
     with what is done so far. `max_memory_bytes` is about what all of it takes besides the process itself; a stream that
     is too large for it is a finding, not derived.
 
-    Of one version only what came after an earlier one is checked, if it is `relying_on` that (`record.remember` writes
-    the record). If this is not sound, all is checked and the report says why.
+    Of one version only what came after an earlier one is checked, if it is `relying_on` that. If this is not sound, all
+    is checked and the report says why.
 
     Raises TableMissingError, IncompatibleTableError, DepotMismatchError, TableUnreadableError for a file that cannot be
     read in full, TableUnwritableError for a full disk, and NotFoundError for a ledger version that does not exist or
@@ -81,7 +81,7 @@ def verify(
         try:
             base = checks.find_base(relying_on) if len(wanted) == 1 else None
             return checks.run(base)
-        except Unfounded as error:
+        except NoBaseError as error:
             if relying_on.version is not None:
                 message = f"verify cannot rely on ledger version {relying_on.version}: {error}"
                 raise NotFoundError(message, "Without --since it says so and verifies everything.") from error
@@ -124,7 +124,7 @@ class Checks:
 
     def run(self, base: Base | None, since_refused: str | None = None) -> Report:
         """Check what came after the base, without one everything. Raises Unfounded for versions that are gone."""
-        self._progress(Standing())
+        self._progress(VerifyProgress())
         self._logs = base.logs if base else self._read_logs()
         on_disk = self._check_on_disk(base)
         start, began = first_version(self._book.location, self._reached[-1])
@@ -176,7 +176,7 @@ class Checks:
     def _ledger(self, version: int) -> Ledger:
         return open_ledger(self._book.location, version)
 
-    def _identify(self) -> Verified | None:
+    def _identify(self) -> VerifiedRange | None:
         if self._logs is None:
             return None
         verified = identify(self._ledger(self._wanted[-1]), self._logs[0], self._depot, self._logs[1])

@@ -24,7 +24,7 @@ from windrow.verify.finals import check_finals, last_revision
 from windrow.verify.log import Log, read_log
 from windrow.verify.parts import PartedRows
 from windrow.verify.record import Record
-from windrow.verify.report import Since, Verified
+from windrow.verify.report import Since, VerifiedRange
 from windrow.verify.snapshot import LedgerContents, read_snapshot
 
 IDENTITY = "depot_version, microbatch, token"
@@ -38,7 +38,7 @@ CHANGED = {
 }
 
 
-class Unfounded(Exception):
+class NoBaseError(Exception):
     """There is nothing to build on; the text says why."""
 
 
@@ -99,14 +99,14 @@ class Base:
         """
         # guard: new-versions-readable
         if depot.readable > depot.first:
-            raise Unfounded("depot versions since then can no longer be read")
+            raise NoBaseError("depot versions since then can no longer be read")
         if not self.since.open_messages:
             return depot
         listed = self.join(self.snapshot).versions_read
         return replace(depot, per_version=pa.concat_tables([depot.per_version, listed.select(["version", "messages"])]))
 
 
-def identify(ledger: Ledger, log: Log, depot: DepotTable, depot_log: Log) -> Verified:
+def identify(ledger: Ledger, log: Log, depot: DepotTable, depot_log: Log) -> VerifiedRange:
     """Return what was verified: a ledger version and its depot, by ids and fingerprints.
 
     A fingerprint is empty where the log no longer has the commit. Raises NotFoundError, IncompatibleTableError.
@@ -115,7 +115,7 @@ def identify(ledger: Ledger, log: Log, depot: DepotTable, depot_log: Log) -> Ver
     listed = pa.RecordBatchReader.from_stream(ledger.table.get_add_actions()).read_all()
     files = sorted(f"{size} {path}" for size, path in zip(*(listed[name].to_pylist() for name in FILE), strict=True))
     digest = hashlib.sha256("\n".join(files).encode()).hexdigest()
-    return Verified(
+    return VerifiedRange(
         ledger_id=str(ledger.table.metadata().id),
         ledger_version=ledger.version,
         ledger_fingerprint=log.marks.get(ledger.version, ""),
@@ -136,20 +136,20 @@ def find_base(relying_on: Reliance, ledger: Ledger, depot: DepotTable, location:
     try:
         record = Record.read(relying_on.record) if relying_on.record and relying_on.version != 0 else None
     except ValueError as error:
-        raise Unfounded(str(error)) from error
+        raise NoBaseError(str(error)) from error
     version = record.verified.ledger_version if record and relying_on.version is None else relying_on.version
     if not version:
         return None
     if not isinstance(depot, DeltaTable):
-        raise Unfounded("Spark reads the tables, so their files and logs cannot be compared")
+        raise NoBaseError("Spark reads the tables, so their files and logs cannot be compared")
     if ledger.raw:
-        raise Unfounded("the ledger of a raw depot is verified as a whole")
+        raise NoBaseError("the ledger of a raw depot is verified as a whole")
     recorded = record if record and record.verified.ledger_version == version else None
     if recorded and recorded.verified.ledger_id != str(ledger.table.metadata().id):
-        raise Unfounded(CHANGED["ledger_id"])
+        raise NoBaseError(CHANGED["ledger_id"])
     if version > ledger.version:
         is_set_back = f"the ledger ends at version {ledger.version}: it was set back since then"
-        raise Unfounded(is_set_back if recorded else f"the latest version of the ledger is {ledger.version}")
+        raise NoBaseError(is_set_back if recorded else f"the latest version of the ledger is {ledger.version}")
     try:
         before = open_ledger(ledger.location, version)
         reached = before.progress()
@@ -161,34 +161,34 @@ def find_base(relying_on: Reliance, ledger: Ledger, depot: DepotTable, location:
         _require_rules(ledger, verified.microbatch)
         # guard: final-rows-as-they-were
         if any(check_finals(before, ledger)):
-            raise Unfounded("final rows of then were changed")
+            raise NoBaseError("final rows of then were changed")
         revision = last_revision(before)
         snapshot = read_snapshot(before, rows, revision)
     except (NotFoundError, TableUnreadableError) as error:
-        raise Unfounded(f"ledger version {version} can no longer be read") from error
+        raise NoBaseError(f"ledger version {version} can no longer be read") from error
     return Base(snapshot, rows, revision, (own, others), _since(verified, recorded, snapshot))
 
 
-def _require_same(record: Record | None, verified: Verified) -> None:
+def _require_same(record: Record | None, verified: VerifiedRange) -> None:
     """Raise Unfounded if a version is another one than was recorded, or the logs do not tell."""
     if not verified.microbatch:
-        raise Unfounded("no microbatch had run by then")
-    for name in Verified.__dataclass_fields__ if record else ():
+        raise NoBaseError("no microbatch had run by then")
+    for name in VerifiedRange.__dataclass_fields__ if record else ():
         # guard: same-as-recorded
         if record and getattr(record.verified, name) != getattr(verified, name):
-            raise Unfounded(CHANGED.get(name, f"ledger version {verified.ledger_version} is another one than then"))
+            raise NoBaseError(CHANGED.get(name, f"ledger version {verified.ledger_version} is another one than then"))
     if not (verified.ledger_fingerprint and verified.depot_fingerprint):
-        raise Unfounded("the logs no longer have the commits of then")
+        raise NoBaseError("the logs no longer have the commits of then")
 
 
-def _require_unrestored(verified: Verified, log: Log, depot_log: Log) -> None:
+def _require_unrestored(verified: VerifiedRange, log: Log, depot_log: Log) -> None:
     """Raise Unfounded if a RESTORE came after what was verified."""
     # guard: restored-since
     if any(version > verified.ledger_version for version in log.restored):
-        raise Unfounded("the ledger was restored since then")
+        raise NoBaseError("the ledger was restored since then")
     # guard: depot-restored-since
     if any(version > verified.depot_version for version in depot_log.restored):
-        raise Unfounded("the depot was restored since then")
+        raise NoBaseError("the depot was restored since then")
 
 
 def _require_rules(ledger: Ledger, microbatch: int) -> None:
@@ -197,10 +197,10 @@ def _require_rules(ledger: Ledger, microbatch: int) -> None:
     rows = ledger.rows("microbatch", "rules, min(microbatch) AS first", since, "GROUP BY rules")
     # guard: rules-since
     if rows.num_rows > 1:
-        raise Unfounded(f"the rules changed in microbatch {pc.max(rows['first']).as_py()}")
+        raise NoBaseError(f"the rules changed in microbatch {pc.max(rows['first']).as_py()}")
 
 
-def _since(verified: Verified, record: Record | None, snapshot: LedgerContents) -> Since:
+def _since(verified: VerifiedRange, record: Record | None, snapshot: LedgerContents) -> Since:
     sums = [int(pc.sum(snapshot.sources[name]).as_py() or 0) for name in ("open_batches", "open_messages")]
     reached = verified.ledger_version, verified.microbatch, verified.depot_version
     return Since(*reached, record.verified_at if record else None, *sums)

@@ -27,7 +27,7 @@ def numbers(column: pa.ChunkedArray) -> Ints:
     return to_numpy(column, NONE)
 
 
-def kept(table: pa.Table, mask: Bools, names: Sequence[str] | None = None) -> pa.Table:
+def select_rows(table: pa.Table, mask: Bools, names: Sequence[str] | None = None) -> pa.Table:
     """Return the rows where the mask holds, of the named columns only."""
     return (table.select(list(names)) if names else table).filter(pa.array(mask))
 
@@ -47,7 +47,7 @@ def as_messages(table: pa.Table) -> pa.Table:
     return pa.table(columns | rest | {"content_bytes": content_bytes})
 
 
-def exploded(table: pa.Table, name: str) -> pa.Table:
+def explode(table: pa.Table, name: str) -> pa.Table:
     """Return one row for each struct in a column of lists; `row` is the row of the table that holds its list."""
     type_ = table.schema.field(name).type.value_type
     if not table.num_rows:
@@ -64,12 +64,12 @@ def multiset_difference(one: pa.Table, other: pa.Table) -> tuple[pa.Table, pa.Ta
         side.append_column("sign", pa.array(np.full(side.num_rows, sign)))
         for side, sign in ((one, 1), (other.select(names), -1))
     ]
-    counted = wide(pa.concat_tables(sides)).group_by(names, use_threads=False).aggregate([("sign", "sum")])
+    counted = to_large_types(pa.concat_tables(sides)).group_by(names, use_threads=False).aggregate([("sign", "sum")])
     more, fewer = pc.greater(counted["sign_sum"], 0), pc.less(counted["sign_sum"], 0)
     return counted.filter(more).select(names), counted.filter(fewer).select(names)
 
 
-def wide(table: pa.Table) -> pa.Table:
+def to_large_types(table: pa.Table) -> pa.Table:
     """Return a table with large types for columns that hold too many bytes to be grouped in plain types."""
     for name in ("payload", "content"):
         if name in table.column_names and table[name].nbytes > PLAIN_BYTES:

@@ -11,7 +11,7 @@ from itertools import chain, pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import counted
+from windrow.columnar.arrow import times_to_numbers
 from windrow.errors import MessagesError, first_line
 from windrow.expressions import ColumnMapping, recorded_text
 from windrow.model.commits import CHANGE, VERSION
@@ -84,7 +84,7 @@ def message_rows(messages: pa.Table) -> pa.Table:
     """Return messages with times as numbers, and with the column that a mapping adds where it rejects values."""
     if INVALID_VALUE not in messages.column_names:
         messages = messages.append_column(INVALID_VALUE, pa.nulls(messages.num_rows, pa.string()))
-    return counted(messages.select(NO_MESSAGES.column_names))
+    return times_to_numbers(messages.select(NO_MESSAGES.column_names))
 
 
 def _count(rows: pa.Table, each: int = 1) -> pa.Table:

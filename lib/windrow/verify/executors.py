@@ -22,12 +22,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow.columnar.arrow import to_plain_types
 from windrow.delta.database import database, joins_as_written
-from windrow.delta.table import unreadable
+from windrow.delta.table import unreadable_error
 from windrow.errors import TableUnwritableError, first_line
 from windrow.model.commits import VERSION
 from windrow.reading.tables import Ledger, SparkDepot, ledger_frame
 from windrow.rows.frame import Batches, schema_of
-from windrow.rows.session_settings import configured, small_batches
+from windrow.rows.session_settings import session_with, small_batches
 from windrow.verify.columns import as_messages
 from windrow.verify.decisions import Derivation
 from windrow.verify.depot import COUNTS, NO_MESSAGES, DepotMessages, added_messages, message_rows, readable_from
@@ -94,7 +94,7 @@ class ExecutorParts:
         except PySparkException as error:
             if "OVERFLOW" in str(error.getCondition()):  # as DuckDB says it of the same query
                 raise OutOfRangeException(first_line(error)) from error
-            raise unreadable(self.ledger.location, "ledger", error) from error
+            raise unreadable_error(self.ledger.location, "ledger", error) from error
 
     def ask_depot(self, query: str) -> pa.Table:
         """Return the answers of all tasks to a query over `stream`, the messages of the depot without payloads."""
@@ -147,12 +147,12 @@ class ExecutorParts:
     def _collected(self, frame: DataFrame, task: Batches) -> list[bytes]:
         """Return the answers of tasks over the rows of a frame. Raises TableUnreadableError."""
         try:
-            with configured(frame.sparkSession, small_batches(frame.sparkSession)):
+            with session_with(frame.sparkSession, small_batches(frame.sparkSession)):
                 answers = frame.mapInArrow(task, from_arrow_schema(ANSWERS)).toArrow()
         except PythonException:  # not of a file
             raise
         except PySparkException as error:
-            raise unreadable(self.ledger.location, "ledger or its depot", error) from error
+            raise unreadable_error(self.ledger.location, "ledger or its depot", error) from error
         return list(answers["answer"].to_pylist())
 
 

@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyarrow.fs import FileSelector, FileSystem
 
-from windrow.columnar.arrow import counted, to_plain_types
+from windrow.columnar.arrow import times_to_numbers, to_plain_types
 from windrow.delta.row_changes import parquet_file, row_groups
 from windrow.delta.table import READ_ERRORS, table_files, translate_read_errors
 from windrow.errors import first_line
 from windrow.model import tables
 from windrow.verify.log import Log
-from windrow.verify.report import Difference, Found, at_version, differing
+from windrow.verify.report import Difference, Found, at_version, difference_in_rows
 
 OF_A_VERSION = re.compile(r"_delta_log/\.?(\d{20})\..*")
 STATES = (tables.OPEN, tables.PROGRESS, "partial", *tables.FINAL)
@@ -63,7 +63,7 @@ def check_states(table: DeltaTable) -> Iterator[Difference]:
     files = to_plain_types(pa.table(table.get_add_actions(flatten=True))).select(["partition.state", "path"])
     foreign = files.filter(pc.invert(pc.is_in(files["partition.state"], pa.array(STATES))))
     rows = foreign.rename_columns(["state", "file"])
-    yield from differing("states", f"only rows of {', '.join(STATES)}", rows, "files of other states")
+    yield from difference_in_rows("states", f"only rows of {', '.join(STATES)}", rows, "files of other states")
 
 
 def check_files(table: DeltaTable, location: str, role: str, log: Log, read: set[str]) -> Iterator[Difference]:
@@ -77,7 +77,7 @@ def check_files(table: DeltaTable, location: str, role: str, log: Log, read: set
         why = _why_wrong(table_files(location, table), new, log)
     wrong = [{"table": role, "file": path, "why": why[path]} for path in new if path in why]
     expected = f"each file of the {role} can be read in full and holds what the log says of it"
-    yield from differing("files", expected, pa.Table.from_pylist(wrong), "files")
+    yield from difference_in_rows("files", expected, pa.Table.from_pylist(wrong), "files")
 
 
 def _check_sizes(
@@ -100,7 +100,7 @@ def _check_sizes(
         # guard: old-file-sizes
         if sizes.get(path) != size
     ]
-    yield from differing("files", f"each file of the {role} as it was", pa.Table.from_pylist(wrong), "files")
+    yield from difference_in_rows("files", f"each file of the {role} as it was", pa.Table.from_pylist(wrong), "files")
 
 
 def _entries(
@@ -111,7 +111,9 @@ def _entries(
         listed = to_plain_types(pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all())
         paths = [unquote(path) for path in listed["path"].to_pylist()]
         wanted = [path not in without and ":" not in path.split("/")[0] for path in paths]
-        entries = counted(listed.select(names or listed.column_names).filter(pa.array(wanted, pa.bool_()))).to_pylist()
+        entries = times_to_numbers(
+            listed.select(names or listed.column_names).filter(pa.array(wanted, pa.bool_()))
+        ).to_pylist()
     return {unquote(entry["path"]): entry for entry in entries}
 
 
@@ -123,7 +125,7 @@ def check_end(table: DeltaTable, location: str, role: str) -> Iterator[Differenc
     committed = max([latest, *(version for name, version in later.items() if name.endswith(".json"))])
     rows = [{"table": role, "file": name, "of version": at} for name, at in sorted(later.items()) if at > committed]
     expected = f"version {latest} is the last one of the {role}"
-    yield from differing("log", expected, pa.Table.from_pylist(rows), "files of later versions")
+    yield from difference_in_rows("log", expected, pa.Table.from_pylist(rows), "files of later versions")
 
 
 def orphan_files(table: DeltaTable, location: str, log: Log, start: str, microbatch: int | None = None) -> list[str]:

@@ -10,12 +10,12 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
-from windrow.columnar.arrow import counted, to_plain_types
+from windrow.columnar.arrow import times_to_numbers, to_plain_types
 from windrow.delta.database import database
 from windrow.delta.table import table_files, translate_read_errors
 from windrow.model.tables import FINAL
 from windrow.reading.tables import Ledger
-from windrow.verify.report import Difference, differing
+from windrow.verify.report import Difference, difference_in_rows
 
 # Rows that two sets of files do not have equally often.
 CHANGED = """
@@ -51,14 +51,14 @@ def check_finals(before: Ledger, after: Ledger) -> Iterator[Difference]:
     for state in FINAL:
         rows = changed.filter(pc.equal(changed["state"], state)).select(["id"])
         expected = f"final rows as in version {before.version}"
-        yield from differing(f"final rows ({state})", expected, rows, "rows that changed")
+        yield from difference_in_rows(f"final rows ({state})", expected, rows, "rows that changed")
 
 
 def final_files(table: DeltaTable) -> dict[str, int | None]:
     """Return the least revision in each live file of final rows, by path; None if the log does not say it."""
     listed = to_plain_types(pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all())
     names = [name for name in ("path", "partition.state", "min.revision") if name in listed.column_names]
-    entries = counted(listed.select(names)).to_pylist()
+    entries = times_to_numbers(listed.select(names)).to_pylist()
     return {unquote(one["path"]): one.get("min.revision") for one in entries if one["partition.state"] in FINAL}
 
 

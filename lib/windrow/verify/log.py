@@ -21,7 +21,7 @@ from windrow.model import tables
 from windrow.model.commits import WITHOUT_ROWS, fingerprint, note_of, rows_in
 from windrow.reading.tables import open_ledger
 from windrow.verify.columns import multiset_difference
-from windrow.verify.report import Difference, Found, differing
+from windrow.verify.report import Difference, Found, difference_in_rows
 from windrow.verify.snapshot import LedgerContents
 
 NOTED = {
@@ -104,7 +104,7 @@ def _noted(snapshot: LedgerContents, log: Log) -> Iterator[Difference]:
     noted = pa.Table.from_pylist([{name: note.get(key) for name, key in NOTED.items()} for note in notes], rows.schema)
     known = rows.filter(pc.is_in(rows["microbatch"], noted["microbatch"].combine_chunks()))
     expected = "the history as the log noted it beside each commit"
-    yield from differing("notes", expected, multiset_difference(known, noted)[0], "microbatches")
+    yield from difference_in_rows("notes", expected, multiset_difference(known, noted)[0], "microbatches")
 
 
 def _progress(snapshot: LedgerContents, depot: Log) -> Iterator[Difference]:
@@ -125,7 +125,7 @@ def _progress(snapshot: LedgerContents, depot: Log) -> Iterator[Difference]:
         if contents[name] != value
     ]
     expected = "token and pause of the last microbatches, and the mark of the depot's commit"
-    yield from differing("progress row", expected, pa.Table.from_pylist(wrong), "columns")
+    yield from difference_in_rows("progress row", expected, pa.Table.from_pylist(wrong), "columns")
 
 
 def _changed_by(location: str, version: int) -> Iterator[Difference]:
@@ -139,7 +139,7 @@ def _changed_by(location: str, version: int) -> Iterator[Difference]:
         return
     expected = f"history and progress as in version {version - 1}, before a commit that is no microbatch"
     for earlier, later in zip(before, after, strict=True):
-        yield from differing(
+        yield from difference_in_rows(
             "by hand", expected, multiset_difference(earlier, later)[0], f"rows that version {version} changed"
         )
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 
 from windrow.reading.values import records
-from windrow.verify.columns import MESSAGE, kept, numbers
+from windrow.verify.columns import MESSAGE, numbers, select_rows
 from windrow.verify.depot import DepotMessages
-from windrow.verify.report import EXAMPLES, Difference, differing, unequal
+from windrow.verify.report import EXAMPLES, Difference, difference_in_numbers, difference_in_rows
 from windrow.verify.snapshot import LedgerContents
-from windrow.verify.tables import asked, differing_rows
+from windrow.verify.tables import differing_rows, execute
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -128,19 +128,19 @@ def check_counts(
     Where depot versions can no longer be read, the ledger must hold as many additional messages as the history
     recorded for those versions.
     """
-    yield from unequal("balance", snapshot.messages_read, rows, "messages in batches and rejections")
+    yield from difference_in_numbers("balance", snapshot.messages_read, rows, "messages in batches and rejections")
     beyond = max(snapshot.progress.depot_version - depot.last, 0) if depot.first <= depot.last else 0
-    yield from unequal("depot", 0, beyond, "versions read beyond the depot's latest")
+    yield from difference_in_numbers("depot", 0, beyond, "versions read beyond the depot's latest")
     if depot.readable > depot.first:
         what = "messages of depot versions that can no longer be read"
-        yield from unequal("unreadable versions", _unreadable(snapshot, depot), matched.extra, what)
+        yield from difference_in_numbers("unreadable versions", _unreadable(snapshot, depot), matched.extra, what)
 
 
 def _unreadable(snapshot: LedgerContents, depot: DepotMessages) -> int:
     """Return how many messages the history recorded for depot versions that can no longer be read."""
     listed = snapshot.versions_read
     version = numbers(listed["version"])
-    rows = kept(listed, (version >= depot.first) & (version < depot.readable))
+    rows = select_rows(listed, (version >= depot.first) & (version < depot.readable))
     # A raw depot is read completely or not at all.
     refused = snapshot.raw.rejected.num_rows if snapshot.raw else 0
     return int(pc.sum(rows["messages"]).as_py() or 0) - refused
@@ -154,20 +154,20 @@ def check_versions(snapshot: LedgerContents, depot: DepotMessages) -> Iterator[D
     listed = snapshot.versions_read
     version = numbers(listed["version"])
     gone = (version >= depot.first) & (version < depot.readable)
-    readable = kept(listed, ~gone, ["version", "messages"])
+    readable = select_rows(listed, ~gone, ["version", "messages"])
     there = depot.counted(snapshot.progress.depot_version).rename_columns(["version", "there"])
     both = there.join(readable, "version", join_type="full outer").sort_by("version")
     wrong = numbers(both["there"]) != numbers(both["messages"])
-    rows = kept(both, wrong).rename_columns(["version", "in the depot", "in the history"])
+    rows = select_rows(both, wrong).rename_columns(["version", "in the depot", "in the history"])
     expected = "each depot version with its messages"
-    yield from differing("depot versions", expected, rows, "versions")
+    yield from difference_in_rows("depot versions", expected, rows, "versions")
 
 
 def _located(connection: DuckDBPyConnection, check: str, expected: str, where: str, count: int) -> Iterator[Difference]:
     """Yield the difference for some messages, with examples that say where each one is."""
     if not count:
         return
-    examples = records(asked(connection, HOLDERS.format(where)))
+    examples = records(execute(connection, HOLDERS.format(where)))
     for example in examples:
         example["ledger_rows"] = [id_ for id_ in dict.fromkeys((example.pop("first"), example.pop("last"))) if id_]
     yield Difference(check, expected, f"{count} messages", examples=tuple(examples))

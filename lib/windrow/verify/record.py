@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from windrow.errors import OutputFileError, first_line
-from windrow.verify.report import Report, Verified
+from windrow.verify.report import Report, VerifiedRange
 
 TYPES = {"str": str, "int": int}
 
@@ -19,7 +19,7 @@ TYPES = {"str": str, "int": int}
 class Record:
     """What was verified, and at which time (ISO 8601)."""
 
-    verified: Verified
+    verified: VerifiedRange
     verified_at: str
 
     @classmethod
@@ -31,7 +31,7 @@ class Record:
             datetime.fromisoformat(moment)
             # guard: whole-record
             _require_values(document)
-            return cls(Verified(**document), moment)
+            return cls(VerifiedRange(**document), moment)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -55,7 +55,7 @@ class Record:
             ) from error
 
 
-def remember(report: Report, path: str, now: datetime) -> bool:
+def write_record(report: Report, path: str, now: datetime) -> bool:
     """Write the record of a report without differences and findings; tell whether it was.
 
     One that relies on a version of which there was no record is not remembered. Raises OutputFileError.
@@ -70,6 +70,6 @@ def remember(report: Report, path: str, now: datetime) -> bool:
 
 def _require_values(document: dict[str, Any]) -> None:
     """Raise ValueError if a value is missing or of another type."""
-    for field in fields(Verified):
+    for field in fields(VerifiedRange):
         if type(document.get(field.name)) is not TYPES[str(field.type)]:
             raise ValueError(f"no {field.name}")

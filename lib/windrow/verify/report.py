@@ -62,7 +62,7 @@ class Books:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class VerifyProgress:
     """How far a verification has come: the ledger version, -1 while the depot is read, and what of it is done.
 
     `proven_streams` are those of the parts that are done, of all `streams` with batches. Of the `messages` whose
@@ -80,7 +80,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifiedRange:
     """What was verified: a ledger up to a version, which is a microbatch, and its depot up to a version.
 
     Ids and fingerprints distinguish both from others with the same numbers: the token and the commit of the ledger
@@ -147,7 +147,7 @@ class Report(ReportStatus):
     ledger: str
     since: Since | None
     since_refused: str | None
-    verified: Verified | None
+    verified: VerifiedRange | None
     books: tuple[Books, ...]
     differences: tuple[Difference, ...]
     findings: tuple[str, ...]
@@ -158,7 +158,7 @@ def at_version(version: int, findings: Iterable[Found]) -> list[Found]:
     return [one if isinstance(one, str) else replace(one, ledger_version=version) for one in findings]
 
 
-def merged(findings: Iterable[Found]) -> list[Found]:
+def merge_findings(findings: Iterable[Found]) -> list[Found]:
     """Return what parts of the rows gave as one: equal differences with the sum of their rows, and the first examples.
 
     What was found begins with a number of rows, as `differing` says it.
@@ -186,7 +186,7 @@ def parted(findings: Iterable[Found]) -> tuple[tuple[Difference, ...], tuple[str
     return differences, tuple(one for one in every if isinstance(one, str))
 
 
-def differing(check: str, expected: str, rows: pa.Table, noun: str) -> list[Difference]:
+def difference_in_rows(check: str, expected: str, rows: pa.Table, noun: str) -> list[Difference]:
     """Return the difference for rows that fail a check, the first ones as examples; none without rows."""
     if not rows.num_rows:
         return []
@@ -194,6 +194,6 @@ def differing(check: str, expected: str, rows: pa.Table, noun: str) -> list[Diff
     return [Difference(check, expected, f"{rows.num_rows} {noun}", examples=examples)]
 
 
-def unequal(check: str, expected: int, actual: int, what: str) -> list[Difference]:
+def difference_in_numbers(check: str, expected: int, actual: int, what: str) -> list[Difference]:
     """Return the difference between two numbers of `what`; none when they are equal."""
     return [] if expected == actual else [Difference(check, f"{expected} {what}", f"{actual} {what}")]

@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import counted
+from windrow.columnar.arrow import times_to_numbers
 from windrow.errors import NotFoundError, TableUnreadableError, WindrowError, first_line
 from windrow.model.chunks import REFUSED
 from windrow.model.tables import RAW_REJECTED
 from windrow.reading.tables import Ledger, Progress, open_ledger
-from windrow.verify.columns import MESSAGE, as_messages, exploded, version_in_id
+from windrow.verify.columns import MESSAGE, as_messages, explode, version_in_id
 from windrow.verify.parts import PartedRows
 
 BATCH = (
@@ -83,7 +83,7 @@ class LedgerContents:
     @property
     def versions_read(self) -> pa.Table:
         """Return `version, messages` of each depot version that a microbatch read, with the `microbatch`."""
-        lists = exploded(self.history, "versions")
+        lists = explode(self.history, "versions")
         return lists.append_column("microbatch", self.history["microbatch"].take(lists["row"]))
 
 
@@ -123,7 +123,7 @@ def batch_rows(batches: pa.Table, first: int) -> dict[str, pa.Table]:
     `row` of a message is that of its batch, and `message_rows` of a batch says how many it holds.
     """
     flat = batches.drop_columns(["messages"])
-    inside = exploded(batches, "messages")
+    inside = explode(batches, "messages")
     stream = {name: flat[name].take(inside["row"]) for name in ("source", "key")}
     messages = as_messages(pa.table(stream | {name: inside[name] for name in inside.column_names}))
     length = np.bincount(inside["row"].to_numpy(), minlength=flat.num_rows)
@@ -131,8 +131,8 @@ def batch_rows(batches: pa.Table, first: int) -> dict[str, pa.Table]:
     before = _event_time_before(messages)
     messages = messages.set_column(messages.column_names.index("row"), "row", pc.add(messages["row"], first))
     return {
-        "batches": counted(flat.append_column("message_rows", pa.array(length))),
-        "held": counted(messages.append_column("previous_event_time", before)),
+        "batches": times_to_numbers(flat.append_column("message_rows", pa.array(length))),
+        "held": times_to_numbers(messages.append_column("previous_event_time", before)),
     }
 
 
@@ -160,7 +160,7 @@ def _read_rejected(ledger: Ledger, rows: PartedRows, where: str) -> pa.Table:
 
 def rejected_rows(rejected: pa.Table) -> pa.Table:
     """Return the rejections of messages with the depot version in their ids."""
-    return counted(rejected.append_column("version", version_in_id(rejected)))
+    return times_to_numbers(rejected.append_column("version", version_in_id(rejected)))
 
 
 def read_progress(location: str, version: int) -> Progress:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from windrow.columnar.arrow import TIME, counted
+from windrow.columnar.arrow import TIME, times_to_numbers
 from windrow.delta.database import database
 from windrow.model.tables import RAW_REJECTED
 from windrow.reading.values import records
@@ -55,7 +55,7 @@ def load_all(connection: DuckDBPyConnection, snapshot: LedgerContents, rows: Par
     _create(connection, "all_batches", rows.read("batches", EVERY))
     _create(connection, "all_rejected", rows.read("rejected", EVERY), SMALL.format("true"))
     if snapshot.raw:
-        connection.register("by_format", counted(snapshot.raw.rejected.drop_columns(RAW_REJECTED)))
+        connection.register("by_format", times_to_numbers(snapshot.raw.rejected.drop_columns(RAW_REJECTED)))
         connection.execute(f"INSERT INTO all_rejected BY NAME SELECT {SMALL.format(False)} FROM by_format")
 
 
@@ -83,12 +83,12 @@ def _create(connection: DuckDBPyConnection, name: str, rows: pa.RecordBatchReade
     connection.unregister("stream")
 
 
-def asked(connection: DuckDBPyConnection, query: str) -> pa.Table:
+def execute(connection: DuckDBPyConnection, query: str) -> pa.Table:
     """Return the answer to a query, with times as times."""
-    return timed(connection.sql(query).to_arrow_table())
+    return with_times(connection.sql(query).to_arrow_table())
 
 
-def timed(rows: pa.Table) -> pa.Table:
+def with_times(rows: pa.Table) -> pa.Table:
     """Return rows with their microseconds as times."""
     types = [(field.name, TIME if field.name in TIMES else field.type) for field in rows.schema]
     return rows.cast(pa.schema(types))
@@ -98,7 +98,7 @@ def differing_rows(
     connection: DuckDBPyConnection, check: str, expected: str, query: str, noun: str
 ) -> list[Difference]:
     """Return the difference for the rows that a query finds, the first ones as examples; none without rows."""
-    rows = asked(connection, f"{query} LIMIT {EXAMPLES}")
+    rows = execute(connection, f"{query} LIMIT {EXAMPLES}")
     if not rows.num_rows:
         return []
     [(count,)] = connection.sql(f"SELECT count(*) FROM ({query})").fetchall()

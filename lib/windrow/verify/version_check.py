@@ -12,7 +12,7 @@ from windrow.verify.depot import DepotMessages
 from windrow.verify.messages import MessageMatch, check_counts, check_versions
 from windrow.verify.part_check import Parts
 from windrow.verify.raw.checks import check_raw
-from windrow.verify.report import Books, Found, Standing, merged
+from windrow.verify.report import Books, Found, VerifyProgress, merge_findings
 from windrow.verify.snapshot import LedgerContents
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ SELECT coalesce(sum(message_rows) FILTER (WHERE state = 'open'), 0)::BIGINT AS i
     (SELECT count(*) FROM all_rejected) AS rejected
 FROM all_batches
 """
-Progress: TypeAlias = Callable[[Standing], None]
+Progress: TypeAlias = Callable[[VerifyProgress], None]
 
 
 class VersionCheck:
@@ -52,8 +52,8 @@ class VersionCheck:
         [counts] = parts.ask(COUNTS).to_pylist()
         self.findings += check_versions(snapshot, depot)
         self.findings += check_counts(snapshot, depot, matched, sum(counts.values()))
-        self.findings += [*merged(by_part), *check_raw(snapshot, depot), *parts.check_overall()]
-        self.findings += merged(decisions.findings)
+        self.findings += [*merge_findings(by_part), *check_raw(snapshot, depot), *parts.check_overall()]
+        self.findings += merge_findings(decisions.findings)
         partly = depot.readable > depot.first
         return Books(
             ledger_version=snapshot.version,
@@ -77,7 +77,7 @@ class VersionCheck:
     def _check_parts(self, parts: Parts, decisions: Decisions, progress: Progress) -> tuple[MessageMatch, list[Found]]:
         """Check all parts; return what their messages are, and what is wrong but for the decisions."""
         matched, by_part, figures = MessageMatch(), list[Found](), decisions.figures
-        standing = Standing(
+        standing = VerifyProgress(
             self._snapshot.version, parts=parts.count, streams=figures.streams, messages=figures.chosen_messages
         )
 
@@ -94,7 +94,7 @@ class VersionCheck:
                 parts_done=number,
                 proven_streams=standing.proven_streams + result.streams,
                 derived_messages=decisions.placed,
-                differences=len(merged([*by_part, *decisions.findings])),
+                differences=len(merge_findings([*by_part, *decisions.findings])),
             )
             progress(standing)
         return matched, by_part

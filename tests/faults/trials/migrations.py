@@ -20,7 +20,7 @@ from tests.faults.trials.trial import Counted, Trial
 from windrow.errors import IncompatibleTableError
 from windrow.settings.settings import Settings
 from windrow.topology import Microbatch, Topology
-from windrow.topology.running import opened
+from windrow.topology.running import open_topology
 from windrow.topology.verify import verify_topology
 
 TYPES = {"BIGINT": pa.int64(), "DOUBLE": pa.float64()}
@@ -54,7 +54,10 @@ def drive_counting(pipe: Connection, folder: str, version: int, limit: int) -> N
     settings = Settings(engine="embedded", max_messages=limit, **FOLDS)
     pipe.send("ready")
     pipe.recv()
-    with suppress(IncompatibleTableError), opened(counting(folder, version), settings, ManualClock(NOW)) as runner:
+    with (
+        suppress(IncompatibleTableError),
+        open_topology(counting(folder, version), settings, ManualClock(NOW)) as runner,
+    ):
         runner.once()
 
 

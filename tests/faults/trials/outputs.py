@@ -24,7 +24,7 @@ from windrow.engine.embedded import EmbeddedEngine
 from windrow.engine.side_files import DeltaRsJournal, StoredSideFiles
 from windrow.settings.settings import Settings
 from windrow.topology import Microbatch, Topology
-from windrow.topology.running import opened, rollback
+from windrow.topology.running import open_topology, rollback
 from windrow.topology.verify import verify_topology
 
 CHANGE_FEED = {"delta.enableChangeDataFeed": "true"}
@@ -59,7 +59,7 @@ def drive_copying(pipe: Connection, folder: str, engine: str, limit: int) -> Non
     topology, settings = copying(f"{folder}/"), Settings(engine=engine, max_messages=limit, **FOLDS)
     pipe.send("ready")
     pipe.recv()
-    with opened(topology, settings, ManualClock(NOW), report=lambda _: pipe.send("committed")) as runner:
+    with open_topology(topology, settings, ManualClock(NOW), report=lambda _: pipe.send("committed")) as runner:
         runner.once()
 
 
@@ -114,7 +114,7 @@ class Copying:
         settings = Settings(engine="embedded", max_messages=3, **FOLDS)
         with (
             stored_plans() if self.stored else nullcontext(),
-            opened(self.topology, settings, ManualClock(NOW)) as runner,
+            open_topology(self.topology, settings, ManualClock(NOW)) as runner,
         ):
             runner.once()
 
@@ -139,7 +139,7 @@ class Copying:
         if self.random.random() < 0.5:
             table.restore(self.random.randrange(table.version()))
         else:
-            with opened(self.topology, Settings(engine="embedded"), ManualClock(NOW)) as runner:
+            with open_topology(self.topology, Settings(engine="embedded"), ManualClock(NOW)) as runner:
                 rollback(runner, self.random.randrange(runner.driver.number + 1))
         self.taken_back += 1
         self.trial.struck = True

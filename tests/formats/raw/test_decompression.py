@@ -18,8 +18,8 @@ from windrow.formats.format import Format, format_of
 from windrow.formats.part import FormatPart
 from windrow.formats.raw.source import SCHEMA
 from windrow.formats.raw.stage import stage
-from windrow.formats.raw.two_passes import ParsePlan, summarise
-from windrow.testing.formats import RawLedger, chunks, comparable, cut, in_two_passes
+from windrow.formats.raw.two_passes import ParsePlan, summarise_chunks
+from windrow.testing.formats import RawLedger, chunks, comparable, cut, stage_in_two_passes
 
 pytestmark = pytest.mark.ci
 
@@ -180,9 +180,11 @@ def test_two_passes(codec: str) -> None:
     frames = [encode(content, codec) for content in contents]
     for parts, spread in ((frames, True), ([frames[0] + frames[1][:9], frames[1][9:]], False)):
         rows, partial = chunks(parts), SCHEMA.empty_table()
-        summaries = pa.concat_tables([summarise(rows.slice(at, 1), csv(codec)) for at in range(rows.num_rows)])
+        summaries = pa.concat_tables([summarise_chunks(rows.slice(at, 1), csv(codec)) for at in range(rows.num_rows)])
         assert bool(ParsePlan.of(summaries, partial, csv(codec)).sources) is spread
-        assert comparable(in_two_passes(rows, partial, csv(codec))) == comparable(stage(rows, partial, csv(codec)))
+        assert comparable(stage_in_two_passes(rows, partial, csv(codec))) == comparable(
+            stage(rows, partial, csv(codec))
+        )
 
 
 def test_without_library(monkeypatch: pytest.MonkeyPatch) -> None:

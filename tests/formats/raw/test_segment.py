@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.formats.raw.source import located, placed
+from windrow.formats.raw.source import locate_piece, locate_spans
 
 
 @given(st.lists(st.integers(1, 9), min_size=1), st.data())
@@ -14,7 +14,7 @@ def test_placed(sizes, data):
     pieces = np.array([begins[:-1], range(1, len(begins)), 7 * begins[:-1], begins[:-1], begins[:-1]], np.int64)
     ends = data.draw(st.lists(st.tuples(*2 * [st.integers(0, int(begins[-1]) - 1)]), min_size=1))
     start, end = (np.array(side, np.int64) for side in zip(*(sorted(pair) for pair in ends), strict=True))
-    chunk, offset, received = placed(pieces, start, end + 1, np.arange(len(start)))
+    chunk, offset, received = locate_spans(pieces, start, end + 1, np.arange(len(start)))
     first, last = (np.searchsorted(begins, side, side="right") - 1 for side in (start, end))
     assert chunk.tolist() == (first + 1).tolist()
     assert offset.tolist() == (7 * begins[first] + start - begins[first]).tolist()
@@ -25,5 +25,5 @@ def test_placed(sizes, data):
 def test_located(sizes, positions):
     """A position is in the last piece that begins at or before it, in whatever order they are asked for."""
     begins = np.cumsum([0, *sizes])
-    found = located(begins, np.array(positions, np.int64))
+    found = locate_piece(begins, np.array(positions, np.int64))
     assert found.tolist() == (np.searchsorted(begins, positions, side="right") - 1).tolist()

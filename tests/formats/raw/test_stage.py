@@ -22,7 +22,7 @@ from windrow.formats.part import FormatPart
 from windrow.formats.raw import stage as stage_module
 from windrow.formats.raw.source import SCHEMA
 from windrow.formats.raw.stage import stage
-from windrow.formats.records import REJECTS, HeaderRefused, ParseResult, Records
+from windrow.formats.records import REJECTS, InvalidHeader, ParseResult, Records
 from windrow.testing.formats import RawLedger, chunks, cut
 
 
@@ -55,7 +55,7 @@ class Pairs:
 
 def with_header(record: bytes) -> Pairs:
     if record != b"a,b":
-        raise HeaderRefused("format_columns", f"{record!r} is no header")
+        raise InvalidHeader("format_columns", f"{record!r} is no header")
     return Pairs()
 
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.formats.raw.test_stage import TEXT, csv, with_header
 from windrow.errors import InternalError
 from windrow.formats.raw.source import SCHEMA
-from windrow.formats.raw.stage import framed, stage, staged_in_pieces
-from windrow.formats.raw.two_passes import ParsePlan, cut_chunks, summarise
-from windrow.testing.formats import RawLedger, chunks, comparable, cut, in_two_passes, parsed_by
+from windrow.formats.raw.stage import frame_chunks, stage, stage_in_pieces
+from windrow.formats.raw.two_passes import ParsePlan, cut_chunks, summarise_chunks
+from windrow.testing.formats import RawLedger, chunks, comparable, cut, run_second_pass, stage_in_two_passes
 
 
 @given(
@@ -46,8 +46,8 @@ def test_same(data, other, places, mark, first, few, shape):
         for version in (1, 2):
             here = arrived.filter(pc.equal(arrived["version"], version))
             staged = stage(here, partial, format_)
-            assert comparable(in_two_passes(here, partial, format_)) == comparable(staged)
-            pieces = staged_in_pieces(framed(here, partial, format_), partial, format_, few)
+            assert comparable(stage_in_two_passes(here, partial, format_)) == comparable(staged)
+            pieces = stage_in_pieces(frame_chunks(here, partial, format_), partial, format_, few)
             assert comparable(reduce(add, pieces)) == comparable(staged)
             ledger.read(here)
             partial = ledger.partial
@@ -57,7 +57,7 @@ def test_plain_way():
     """A long source that is in order goes the plain way, and only a little of it comes to the driver."""
     data = b"".join(b"%d,value\n" % number for number in range(2_000))
     rows = chunks([data[at : at + 1_000] for at in range(0, len(data), 1_000)])
-    plan = ParsePlan.of(summarise(rows, csv()), SCHEMA.empty_table(), csv())
+    plan = ParsePlan.of(summarise_chunks(rows, csv()), SCHEMA.empty_table(), csv())
     assert plan.others == frozenset()
     rests = [rest["content"] for _, outside in cut_chunks(rows, plan.bodies, csv()) for rest in outside]
     assert sum(map(len, rests)) < 30 * rows.num_rows
@@ -66,8 +66,8 @@ def test_plain_way():
 def test_missing_chunk():
     """A chunk that the first pass had and the second has not is an error: its bytes would be lost."""
     rows = chunks([b"1,a\n2,b", b"\n3,c\n"])
-    plan = ParsePlan.of(summarise(rows, csv()), SCHEMA.empty_table(), csv())
-    _, rests = parsed_by(plan, [rows.slice(1)], csv())
+    plan = ParsePlan.of(summarise_chunks(rows, csv()), SCHEMA.empty_table(), csv())
+    _, rests = run_second_pass(plan, [rows.slice(1)], csv())
     with pytest.raises(InternalError, match="chunk 1"):
         plan.finish(rests, SCHEMA.empty_table(), csv())
 
@@ -75,7 +75,7 @@ def test_missing_chunk():
 def test_too_long():
     """A source with a record that is too long inside a chunk goes to the driver, which rejects the record."""
     rows = chunks([b"1,a\n2,b\n" + b"x" * 100 + b"\n3,c\n", b"4,d\n"])
-    assert ParsePlan.of(summarise(rows, csv()), SCHEMA.empty_table(), csv()).others == {"s"}
-    staged = in_two_passes(rows, SCHEMA.empty_table(), csv())
+    assert ParsePlan.of(summarise_chunks(rows, csv()), SCHEMA.empty_table(), csv()).others == {"s"}
+    staged = stage_in_two_passes(rows, SCHEMA.empty_table(), csv())
     assert set(staged.rejects["reason"].to_pylist()) == {"format_oversize"}
     assert comparable(staged) == comparable(stage(rows, SCHEMA.empty_table(), csv()))

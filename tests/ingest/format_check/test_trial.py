@@ -237,4 +237,4 @@ class TestShown:
     )
     def test_beginning(self, content: bytes, text: bool, said: str) -> None:
         """The begin of a record is one line that a terminal shows as it is, cut where it is long."""
-        assert shown.beginning(content, text) == said
+        assert shown.preview(content, text) == said

@@ -25,14 +25,14 @@ from windrow.errors import IncompatibleTableError, InputFileError, TableUnwritab
 from windrow.formats.codec_frames import Codec, encode
 from windrow.formats.codecs import decode_whole
 from windrow.formats.part import FormatPart
-from windrow.ingest.raw_files import RawIngested, chunk_files, ingest
+from windrow.ingest.raw_files import RawIngestResult, chunk_files, ingest
 from windrow.ingest.raw_files import depot as raw_depot
 from windrow.model import chunks
 from windrow.model.chunks import Chunk
 from windrow.model.commits import rows_added
 
 MEBI = 1_048_576
-Ingest = Callable[..., list[RawIngested]]
+Ingest = Callable[..., list[RawIngestResult]]
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def depot(tmp_path: Path) -> str:
 def into(depot: str) -> Ingest:
     """Ingest files into the depot."""
 
-    def run(*files: Path | str, **options: Any) -> list[RawIngested]:
+    def run(*files: Path | str, **options: Any) -> list[RawIngestResult]:
         return list(ingest(depot, [str(file) for file in files], lambda: NOW, **options))
 
     return run
@@ -86,7 +86,7 @@ class TestContent:
         content = random.Random(1).randbytes(10_000) + b"\r\n\x00\xff\xfe"
         file = written(tmp_path / "a.bin", content)
         [done] = into(file, chunk_bytes=1_000)
-        assert done == RawIngested(str(file), str(file), len(content), 11, 1, already_ingested=False)
+        assert done == RawIngestResult(str(file), str(file), len(content), 11, 1, already_ingested=False)
         assert contents(depot) == {str(file): content}
         assert set(
             to_plain_types(DeltaTable(depot).to_pyarrow_table())["received_at"].cast(pa.int64()).to_pylist()
@@ -310,7 +310,7 @@ class TestOrder:
     def test_who_stops_taking(self, depot: str, tmp_path: Path) -> None:
         """What was read ahead is removed when nobody asks for it any more."""
         files = [written(tmp_path / f"{at}", bytes([at]) * 1_000) for at in range(8)]
-        taking: Iterator[RawIngested] = ingest(depot, [str(file) for file in files], lambda: NOW)
+        taking: Iterator[RawIngestResult] = ingest(depot, [str(file) for file in files], lambda: NOW)
         next(taking)
         taking.close()  # type: ignore[attr-defined]
         assert contents(depot).keys() == {str(files[0])}

@@ -17,12 +17,12 @@ from windrow.errors import InputFileError, TableUnwritableError
 from windrow.formats.codec_frames import encode
 from windrow.formats.codecs import decode_whole
 from windrow.formats.part import FormatPart
-from windrow.ingest.raw_files import RawIngested, ingest
+from windrow.ingest.raw_files import RawIngestResult, ingest
 from windrow.ingest.raw_files import depot as raw_depot
 from windrow.model import chunks
 from windrow.model.chunks import Chunk
 
-Into = Callable[..., RawIngested]
+Into = Callable[..., RawIngestResult]
 CONTENT = random.Random(3).randbytes(500_000)
 
 
@@ -35,7 +35,7 @@ def depot(tmp_path: Path) -> str:
 def into(depot: str) -> Into:
     """Ingest a file into the depot, 100,000 bytes a version."""
 
-    def run(file: Path, **options: Any) -> RawIngested:
+    def run(file: Path, **options: Any) -> RawIngestResult:
         given = {"chunk_bytes": 10_000, "max_commit_bytes": 100_000} | options
         [done] = ingest(depot, [str(file)], lambda: NOW, **given)
         return done

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from windrow.operate.doctor import storage
-from windrow.operate.doctor.storage import check_storage, mounted
+from windrow.operate.doctor.storage import check_storage, file_system_type
 
 MOUNTS = """\
 /dev/vda / ext4 rw 0 0
@@ -24,8 +24,8 @@ nas:/export /srv nfs4 rw 0 0
 )
 def test_mounted(path: str, kind: str) -> None:
     """A path is on the file system that is mounted nearest above it; without a table of mounts it is unknown."""
-    assert mounted(Path(path), MOUNTS) == kind
-    assert mounted(Path(path), "") is None
+    assert file_system_type(Path(path), MOUNTS) == kind
+    assert file_system_type(Path(path), "") is None
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ class TestEdges:
 def test_nothing_is_lost(rows):
     """The weights of each name come out as they went in, each in a bin that holds its value."""
     values, names, weights = (np.array(column) for column in zip(*rows, strict=True))
-    table = bins.counted(values, names, weights, bins.counts(values))
+    table = bins.count_by_bin(values, names, weights, bins.counts(values))
     for name in set(names.tolist()):
         assert sum(row["count"] for row in table if row["name"] == name) == weights[names == name].sum()
     for value, name in zip(values, names, strict=True):

@@ -6,7 +6,7 @@ from windrow.delta.database import MEMORY_BYTES
 from windrow.reading.tables import Ledger
 from windrow.verify.parts import PartedRows, divide
 from windrow.verify.quality.parted import check_overall, check_part, create_views
-from windrow.verify.report import Found, merged
+from windrow.verify.report import Found, merge_findings
 from windrow.verify.snapshot import read_snapshot
 from windrow.verify.tables import OF_LEDGER, ledger_tables, load_all, load_nothing, load_part
 
@@ -24,4 +24,4 @@ def check_invariants(ledger: Ledger) -> list[Found]:
             for part in divide([rows.byte_count], MEMORY_BYTES):
                 load_part(connection, part, dict.fromkeys(OF_LEDGER, rows))
                 found += check_part(connection)
-    return merged(found)
+    return merge_findings(found)

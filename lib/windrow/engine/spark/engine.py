@@ -26,12 +26,12 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 
 from windrow.delta import creation
-from windrow.delta.locations import for_spark, is_catalog_name, local_path, parts, quoted, reference
+from windrow.delta.locations import for_spark, is_catalog_name, local_path, parts, quote_name, reference
 from windrow.delta.lock import commit_lock
 from windrow.delta.log import DeltaRsLog, Log, number_after
 from windrow.delta.maintenance import DeltaRsMaintenance, TableMaintenance
-from windrow.delta.store_errors import cause_of
-from windrow.delta.table import is_managed, missing_error, open_table, overtaken, unwritable
+from windrow.delta.store_errors import explain_store_error
+from windrow.delta.table import is_managed, missing_error, open_table, overtaken_error, unwritable_error
 from windrow.engine.engine import Engine, SideFiles
 from windrow.engine.side_files import DIRECTORY, LocalSideFiles, StoredSideFiles
 from windrow.engine.spark.journal import SparkJournal
@@ -42,7 +42,7 @@ from windrow.engine.spark.stores import require_exclusion
 from windrow.errors import TableMissingError
 from windrow.model import tables
 from windrow.rows.frame import frame_of, schema_of
-from windrow.rows.session_settings import NOTE, WHOLE_TIMES, configured
+from windrow.rows.session_settings import NOTE, WHOLE_TIMES, session_with
 from windrow.settings.settings import Settings
 
 FIRST = "windrow_first_rows"
@@ -187,7 +187,7 @@ class SparkEngine(Engine):
         journal = f"{place}/{DIRECTORY}/plans"
         if is_catalog_name(place):
             *home, name = parts(place)
-            journal = quoted(*home, f"{name}_plans")
+            journal = quote_name(*home, f"{name}_plans")
         return StoredSideFiles(SparkJournal(self._session, journal))
 
     def transaction(self, place: str, application: str, last_version: int) -> int | None:
@@ -231,7 +231,7 @@ class SparkEngine(Engine):
         except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
             if ASKING in str(error):
                 return False
-            raise unwritable(place, "depot", error) from error
+            raise unwritable_error(place, "depot", error) from error
         return True
 
     def append_written(self, place: str, writer: DataFrameWriter, transaction: tuple[str, int]) -> None:
@@ -246,14 +246,14 @@ class SparkEngine(Engine):
         frame = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
         self.create(place, schema_of(frame).empty_table(), "")
         try:
-            with self.lock(place, self.settings.durable), configured(self._session, WHOLE_TIMES):
+            with self.lock(place, self.settings.durable), session_with(self._session, WHOLE_TIMES):
                 self.append_written(place, frame.write.option("userMetadata", note), transaction)
         except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
-            raise unwritable(place, "depot", error) from error
+            raise unwritable_error(place, "depot", error) from error
         application, number = transaction
         # guard: later-plan-told-on-spark
         if self.free_number(place, application, number + 1) > number + 1:
-            raise overtaken(place)
+            raise overtaken_error(place)
 
     def create(self, place: str, rows: pa.Table, comment: str, retention: str | None = None, by: str = "") -> None:
         """Create a table with its first rows unless it exists; a ledger is partitioned `by` columns.
@@ -267,7 +267,7 @@ class SparkEngine(Engine):
         )
         path = self.local_path(place)
         noted = {NOTE: json.dumps({"token": rows["token"][0].as_py()})} if by else {}
-        with self.lock(place), configured(self._session, noted):
+        with self.lock(place), session_with(self._session, noted):
             if path is not None and not is_catalog_name(place) and self.log(place).latest() is None:
                 creation.require_empty(str(path), "ledger" if by else "depot")
             self._create_table(place, rows, properties, comment, by)
@@ -288,10 +288,10 @@ class SparkEngine(Engine):
             if required := _required(error, properties):
                 self._create_table(place, rows, {**properties, **required}, comment, by)
                 return
-            if cause_of(error, place) is not None:
-                raise unwritable(place, "table", error) from error
+            if explain_store_error(error, place) is not None:
+                raise unwritable_error(place, "table", error) from error
             if isinstance(error, PySparkException) and error.getCondition() == "SCHEMA_NOT_FOUND":
-                schema = quoted(*parts(place)[:-1])
+                schema = quote_name(*parts(place)[:-1])
                 hint = f"CREATE SCHEMA {schema}, or name another."
                 raise TableMissingError(f"there is no schema {schema}", hint) from error
             if detail(self._session, reference(place)) is None:  # otherwise another process was faster

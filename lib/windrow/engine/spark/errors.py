@@ -33,7 +33,7 @@ RAISED = re.compile(r"^([A-Z]\w+): (.*)$", re.MULTILINE)
 ABSENT = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 
 
-def translated(error: Exception) -> Exception:
+def translate_error(error: Exception) -> Exception:
     """Return Windrow's error for an error of Spark, or the same error if there is none."""
     text = str(error)
     if isinstance(error, PythonException) and (own_error := _of_python(text)):

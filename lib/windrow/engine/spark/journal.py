@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from windrow.delta.locations import is_catalog_name, reference
-from windrow.delta.table import unwritable
+from windrow.delta.table import unwritable_error
 from windrow.engine.side_files import ATTEMPTS, BRIEF, LATEST, Journal
 from windrow.engine.spark.log import SparkLog
 from windrow.model.commits import note_of
@@ -32,7 +32,7 @@ class SparkJournal(Journal):
                 self._replace(row, json.dumps(note))
             except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
                 if attempt + 1 == ATTEMPTS:
-                    raise unwritable(self.location, "ledger", error) from error
+                    raise unwritable_error(self.location, "ledger", error) from error
             else:
                 return
 

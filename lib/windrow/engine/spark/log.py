@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from windrow.columnar.arrow import to_plain_types
 from windrow.delta.log import TableInfo, commits
 from windrow.delta.logfiles import entry_path
-from windrow.delta.store_errors import cause_of
-from windrow.delta.table import unreadable
+from windrow.delta.store_errors import explain_store_error
+from windrow.delta.table import unreadable_error
 from windrow.errors import IncompatibleTableError
 from windrow.model import chunks
 from windrow.model.commits import FEED, Commit, adds_only, note_of, rows_added, rows_in_files
@@ -155,8 +155,8 @@ class SparkLog:
             return [commit.asDict() for commit in self.session.sql(statement).selectExpr(*COLUMNS).collect()]
         except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
             location = self.reference.removeprefix("delta.").strip("`")
-            if cause_of(error, location) is not None:
-                raise unreadable(location, "table", error) from error
+            if explain_store_error(error, location) is not None:
+                raise unreadable_error(location, "table", error) from error
             raise
 
 

@@ -10,11 +10,11 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from windrow.delta.maintenance import Compacted
-from windrow.delta.table import is_managed, missing_error, unwritable
+from windrow.delta.maintenance import CompactionResult
+from windrow.delta.table import is_managed, missing_error, unwritable_error
 from windrow.engine.spark.log import NO_TABLE
-from windrow.model.tables import is_topology_ledger, reached, reached_of
-from windrow.rows.session_settings import WHOLE_TIMES, configured
+from windrow.model.tables import is_topology_ledger, reached_query, reached_version
+from windrow.rows.session_settings import WHOLE_TIMES, session_with
 
 SIZES = ("spark.databricks.delta.optimize.minFileSize", "spark.databricks.delta.optimize.maxFileSize")
 LATEST = 1_000  # commits; Delta reads each of them from the log
@@ -38,7 +38,7 @@ class SparkMaintenance:
         """Return the depot version up to which this ledger had read at time `before` (microseconds), -1 for none."""
         columns = self.session.table(self.reference).columns
         started = f"unix_micros({'h.' if is_topology_ledger(columns) else ''}started_at)"
-        return reached_of(self._rows(reached(columns, self.reference, started, before)), depot_id)
+        return reached_version(self._rows(reached_query(columns, self.reference, started, before)), depot_id)
 
     def description(self) -> str:
         """Return the table's comment."""
@@ -54,15 +54,15 @@ class SparkMaintenance:
         pairs = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
         self._rows(f"ALTER TABLE {self.reference} SET TBLPROPERTIES ({pairs})")
 
-    def compact(self, state: str | None, dry_run: bool, below: int | None = None) -> Compacted | None:
+    def compact(self, state: str | None, dry_run: bool, below: int | None = None) -> CompactionResult | None:
         """Merge small files; None for a dry run, which Spark does not support."""
         if dry_run:
             return None
         where = "" if state is None else f" WHERE state = '{state}'"
         sizes = {} if below is None else dict.fromkeys(SIZES, str(below))
-        with configured(self.session, sizes):
+        with session_with(self.session, sizes):
             metrics = self._rows(f"OPTIMIZE {self.reference}{where}")[0]["metrics"]
-        return Compacted(int(metrics["numFilesRemoved"]), int(metrics["numFilesAdded"]))
+        return CompactionResult(int(metrics["numFilesRemoved"]), int(metrics["numFilesAdded"]))
 
     def compacted_at(self, since: int) -> int | None:
         """Return the time of the last compaction (microseconds), None if not since `since` or many commits ago."""
@@ -91,9 +91,9 @@ class SparkMaintenance:
 
     def _rows(self, statement: str, *columns: str) -> list[dict[str, Any]]:
         try:
-            with self.lock(), configured(self.session, WHOLE_TIMES):
+            with self.lock(), session_with(self.session, WHOLE_TIMES):
                 return [row.asDict() for row in self.session.sql(statement).selectExpr(*(columns or "*")).collect()]
         except PySparkException as error:
             if error.getCondition() in NO_TABLE:
                 raise missing_error(self.reference, self.role) from error
-            raise unwritable(self.reference, self.role, error) from error
+            raise unwritable_error(self.reference, self.role, error) from error

@@ -11,13 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import combine_chunks, counted, to_numpy
+from windrow.columnar.arrow import combine_chunks, times_to_numbers, to_numpy
 from windrow.columnar.compiled import ByteArray, Flags, Ints
 from windrow.formats.raw.checksum import checksums
 from windrow.formats.raw.queue import REMEMBERED_CHUNKS, Queue, QueuedChunk
 from windrow.formats.raw.segment import ByteRun
 from windrow.formats.raw.source import BEGIN, CHUNK, RECEIVED_AT, VERSION
-from windrow.formats.texts import Texts, gathered
+from windrow.formats.texts import Texts, gather_bytes
 from windrow.model.chunks import FIRST
 
 INVALID = "format_invalid"
@@ -74,7 +74,7 @@ class SourceChunks:
             )
 
 
-def arrived_of(rows: pa.Table) -> dict[str, SourceChunks]:
+def chunks_by_source(rows: pa.Table) -> dict[str, SourceChunks]:
     """Return the chunks in rows (`RAW` and `version`) by source."""
     good = np.flatnonzero(pc.is_null(faults_of(rows)).to_numpy())
     if not good.size:
@@ -107,7 +107,7 @@ def arrived_of(rows: pa.Table) -> dict[str, SourceChunks]:
 def _contents(column: pa.ChunkedArray, order: Ints) -> tuple[ByteArray, Ints]:
     """Return the contents of rows one behind the other, and their bounds; without a copy if they are so already."""
     texts = Texts.of(combine_chunks(column.cast(pa.large_binary())))  # which may have more than 2 GiB
-    return gathered(texts.buffer, texts.start[order], texts.end[order])
+    return gather_bytes(texts.buffer, texts.start[order], texts.end[order])
 
 
 def invalid_of(rows: pa.Table) -> list[dict[str, Any]]:
@@ -119,7 +119,7 @@ def invalid_of(rows: pa.Table) -> list[dict[str, Any]]:
     faults = rows.append_column("fault", faults_of(rows))
     bad = faults.filter(pc.is_valid(faults["fault"])).sort_by(by)
     invalid: list[dict[str, Any]] = []
-    for row in counted(bad).to_pylist():
+    for row in times_to_numbers(bad).to_pylist():
         follows = bool(invalid) and invalid[-1]["version"] == row["version"]
         content = row["bytes"] or b""
         invalid.append(

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from windrow.columnar.arrow import read_only
 from windrow.columnar.blocks import load_u64
-from windrow.columnar.compiled import ByteArray, Ints, compiled, inlined
+from windrow.columnar.compiled import ByteArray, Ints, compile_lazily, inline
 
 PRIME_1, PRIME_2, PRIME_3, PRIME_4, PRIME_5 = (
     np.uint64(prime)
@@ -33,13 +33,13 @@ def checksums(buffer: ByteArray, start: Ints, end: Ints) -> npt.NDArray[np.uint6
     return sums
 
 
-@compiled
+@compile_lazily
 def _fill(buffer: ByteArray, start: Ints, end: Ints, sums: npt.NDArray[np.uint64]) -> None:
     for number in range(len(start)):
         sums[number] = _xxh64(buffer, np.uint64(start[number]), np.uint64(end[number]))
 
 
-@inlined
+@inline
 def _xxh64(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> np.uint64:
     length = stop - at
     if length >= STRIPE:

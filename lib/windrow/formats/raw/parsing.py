@@ -17,16 +17,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import read_only, string_array
-from windrow.columnar.compiled import ByteArray, Flags, Ints, compiled
+from windrow.columnar.compiled import ByteArray, Flags, Ints, compile_lazily
 from windrow.errors import FormatPluginError, WindrowError
 from windrow.formats.format import Format
 from windrow.formats.framing import GAP, MALFORMED, OPEN, OVERSIZE, RECORD, DelimitedFraming
-from windrow.formats.installed import HINT, failed
+from windrow.formats.installed import HINT, plugin_error
 from windrow.formats.raw.spans import RecordSpans
 from windrow.formats.records import (
     REJECTS,
     TEXT_AFTER_QUOTE,
-    HeaderRefused,
+    InvalidHeader,
     Parser,
     ParseResult,
     Records,
@@ -94,7 +94,7 @@ def _parsed(spans: RecordSpans, chosen: Ints, header: bytes | None, format_: For
     """Parse spans with one header; return the fields, the spans they belong to, and the bad ones."""
     try:
         parser = format_.parser_of(header)
-    except HeaderRefused as error:
+    except InvalidHeader as error:
         refused = uniform_rejects(chosen, error.reason, None, f"the header of its source: {error}")
         return format_.parser.schema.empty_table(), np.empty(0, np.int64), refused
     first, last = int(spans.start[chosen].min(initial=len(spans.buffer))), int(spans.end[chosen].max(initial=0))
@@ -117,7 +117,7 @@ def _whole(parser: Parser, records: Records, name: str | None) -> ParseResult:
     except WindrowError:
         raise
     except Exception as error:
-        raise failed(name, "parse records", error) from error
+        raise plugin_error(name, "parse records", error) from error
     if not good:
         # guard: each-record-once
         raise FormatPluginError(f"the format {name!r} does not return each of {records.count} records once", HINT)
@@ -147,7 +147,7 @@ def _bad_headers(spans: RecordSpans, format_: Format) -> Iterator[pa.Table]:
     for span in spans.headers.tolist():
         try:
             format_.parser_of(spans.segments[int(spans.segment[span])].columns)
-        except HeaderRefused as error:
+        except InvalidHeader as error:
             yield uniform_rejects(np.array([span]), error.reason, None, str(error))
 
 
@@ -175,7 +175,7 @@ def _of_several_lines(spans: RecordSpans, bad: pa.Table, delimiter: bytes) -> In
     return span[_holds(read_only(spans.buffer), spans.start[span], spans.end[span] - len(delimiter), delimiter[0])]
 
 
-@compiled
+@compile_lazily
 def _holds(buffer: ByteArray, start: Ints, end: Ints, byte: int) -> Flags:
     """Return which runs of bytes hold this byte."""
     holding = np.zeros(len(start), np.bool_)

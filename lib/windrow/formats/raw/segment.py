@@ -16,7 +16,7 @@ from windrow.columnar.compiled import ByteArray, Ints
 from windrow.formats.format import Format
 from windrow.formats.framing import AFTER_GAP, BLANK, GAP, RECORD, FrameResult, SpanCollector
 from windrow.formats.raw.queue import ChunkGap, QueuedChunk, ReleasedChunk
-from windrow.formats.raw.source import BEGIN, CHUNK, OFFSET, RECEIVED_AT, VERSION, Pieces, RawSourceState, located
+from windrow.formats.raw.source import BEGIN, CHUNK, OFFSET, RECEIVED_AT, VERSION, Pieces, RawSourceState, locate_piece
 
 Number = TypeVar("Number", np.uint8, np.int64)
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -42,7 +42,7 @@ class ByteRun:
             for start, step in zip(begins[:-1].tolist(), taken, strict=True)
         ]
         pieces = np.array(rows, np.int64).reshape(-1, 5)
-        return cls(joined(contents, np.uint8), pieces, bool(taken) and taken[-1].chunk.last)
+        return cls(concat_arrays(contents, np.uint8), pieces, bool(taken) and taken[-1].chunk.last)
 
     @classmethod
     def of_chunks(cls, chunks: list[QueuedChunk]) -> ByteRun:
@@ -53,7 +53,9 @@ class ByteRun:
         """Return the bytes of both."""
         pieces = run.pieces.copy()
         pieces[:, BEGIN] += self.buffer.size
-        return ByteRun(joined([self.buffer, run.buffer], np.uint8), np.concatenate([self.pieces, pieces]), run.last)
+        return ByteRun(
+            concat_arrays([self.buffer, run.buffer], np.uint8), np.concatenate([self.pieces, pieces]), run.last
+        )
 
     def chunks_from(self, at: int) -> list[QueuedChunk]:
         """Return the bytes from a position on as chunks, each with the version that released it."""
@@ -155,10 +157,10 @@ def _behind_rest(source: RawSourceState, run: ByteRun, gap: int | None) -> tuple
     old, new = source.pieces.copy(), run.pieces.copy()
     old[:, VERSION] = new[0, VERSION] if len(new) or gap is None else gap
     new[:, BEGIN] += len(source.tail)
-    return joined([np.frombuffer(source.tail, np.uint8), run.buffer], np.uint8), np.concatenate([old, new])
+    return concat_arrays([np.frombuffer(source.tail, np.uint8), run.buffer], np.uint8), np.concatenate([old, new])
 
 
-def joined(arrays: list[npt.NDArray[Number]], kind: type[Number]) -> npt.NDArray[Number]:
+def concat_arrays(arrays: list[npt.NDArray[Number]], kind: type[Number]) -> npt.NDArray[Number]:
     """Concatenate arrays; what is in one array is not copied."""
     filled: list[npt.NDArray[Number]] = [array for array in arrays if array.size]
     return filled[0] if len(filled) == 1 else np.concatenate([np.empty(0, kind), *filled])
@@ -223,4 +225,4 @@ def piece_of(pieces: Pieces, position: Ints) -> Ints:
     """Return which piece each position is in; a position after all pieces is in the last one."""
     if position.size < FEW:
         return np.searchsorted(pieces[:, BEGIN], position, "right") - 1
-    return located(pieces[:, BEGIN].copy(), position)
+    return locate_piece(pieces[:, BEGIN].copy(), position)

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import TIME, counted, string_array, string_scalar
-from windrow.columnar.compiled import Ints, compiled, inlined
+from windrow.columnar.arrow import TIME, string_array, string_scalar, times_to_numbers
+from windrow.columnar.compiled import Ints, compile_lazily, inline
 from windrow.formats.raw.queue import Queue, QueuedChunk
 from windrow.model import tables
 
@@ -81,7 +81,7 @@ class RawSourceState:
         if self.encoded or self.decoded[0]:
             framing |= {"decoded": self.decoded, "encoded": [[one.offset, one.version] for one in self.encoded]}
         yield {
-            "id": f"raw/{encoded(self.name)}",
+            "id": f"raw/{encode_name(self.name)}",
             "raw_source": self.name,
             "chunk": self.queue.next,
             "last": self.queue.ended,
@@ -91,7 +91,7 @@ class RawSourceState:
         }
         for chunk in self._chunks:
             yield {
-                "id": f"raw/{encoded(self.name)}/{chunk.number}",
+                "id": f"raw/{encode_name(self.name)}/{chunk.number}",
                 "raw_source": self.name,
                 "chunk": chunk.number,
                 "last": chunk.last,
@@ -134,7 +134,7 @@ def sources_of(partial: pa.Table, names: Collection[str] | None = None) -> dict[
     if names is not None:
         partial = partial.filter(pc.is_in(partial["raw_source"], string_array(list(names))))
     rows: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for row in counted(partial.select(READ)).to_pylist():
+    for row in times_to_numbers(partial.select(READ)).to_pylist():
         rows[row["raw_source"]].append(row)
     return {name: RawSourceState.of(own) for name, own in rows.items()}
 
@@ -161,8 +161,8 @@ def changes(before: pa.Table, touched: Iterable[RawSourceState]) -> pa.Table:
     return pa.table(columns | {"state": pa.repeat(string_scalar("partial"), len(rows))}, SCHEMA)
 
 
-@compiled
-def located(begins: Ints, position: Ints) -> Ints:
+@compile_lazily
+def locate_piece(begins: Ints, position: Ints) -> Ints:
     """Return which piece each position is in, given where the pieces begin."""
     places, piece = np.empty(len(position), np.int64), 0
     for number in range(len(position)):
@@ -171,8 +171,8 @@ def located(begins: Ints, position: Ints) -> Ints:
     return places
 
 
-@compiled
-def placed(pieces: Pieces, start: Ints, end: Ints, spans: Ints) -> tuple[Ints, Ints, Ints]:
+@compile_lazily
+def locate_spans(pieces: Pieces, start: Ints, end: Ints, spans: Ints) -> tuple[Ints, Ints, Ints]:
     """Return the chunk and the offset where spans begin, and when their last bytes came; `pieces` is transposed."""
     chunk, offset, received = (
         np.empty(len(spans), np.int64),
@@ -190,7 +190,7 @@ def placed(pieces: Pieces, start: Ints, end: Ints, spans: Ints) -> tuple[Ints, I
     return chunk, offset, received
 
 
-@inlined
+@inline
 def _piece(begins: Ints, piece: int, position: int) -> int:
     """Return which piece a position is in, -1 before all; fast if the position is after the one of the last call."""
     last = len(begins) - 1
@@ -202,7 +202,7 @@ def _piece(begins: Ints, piece: int, position: int) -> int:
     return piece
 
 
-def encoded(name: str) -> str:
+def encode_name(name: str) -> str:
     """Return a name percent-encoded as a component of an id."""
     for special, code in (("%", "%25"), ("/", "%2F"), ("\0", "%00")):
         name = name.replace(special, code)

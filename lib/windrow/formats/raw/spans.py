@@ -14,8 +14,8 @@ from windrow.columnar.compiled import ByteArray, Ints
 from windrow.expressions import ColumnMapping
 from windrow.formats.format import Format
 from windrow.formats.framing import RECORD
-from windrow.formats.raw.segment import Segment, joined
-from windrow.formats.raw.source import BEGIN, Pieces, placed
+from windrow.formats.raw.segment import Segment, concat_arrays
+from windrow.formats.raw.source import BEGIN, Pieces, locate_spans
 from windrow.formats.texts import Texts
 from windrow.model.messages import COLUMNS as MESSAGE
 
@@ -64,12 +64,12 @@ class RecordSpans:
         headers = [at + segment.header for at, segment in zip(first, segments, strict=True) if segment.header >= 0]
         return cls(
             segments=segments,
-            buffer=joined([segment.buffer for segment in segments], np.uint8),
+            buffer=concat_arrays([segment.buffer for segment in segments], np.uint8),
             pieces=np.concatenate([np.empty((0, 5), np.int64), *pieces]),
-            start=joined([one.start for one in framed], np.int64) + shift,
-            end=joined([one.end for one in framed], np.int64) + shift,
-            kind=joined([one.kind for one in framed], np.int64),
-            version=joined([segment.version for segment in segments], np.int64),
+            start=concat_arrays([one.start for one in framed], np.int64) + shift,
+            end=concat_arrays([one.end for one in framed], np.int64) + shift,
+            kind=concat_arrays([one.kind for one in framed], np.int64),
+            version=concat_arrays([segment.version for segment in segments], np.int64),
             segment=np.repeat(np.arange(len(segments)), counts),
             headers=np.array(headers, np.int64),
         )
@@ -105,7 +105,7 @@ class RecordSpans:
         Rows of one span follow each other; the `ordinal` numbers them from 0.
         """
         columns = np.ascontiguousarray(self.pieces.T)
-        chunk, offset, received = placed(columns, self.start, self.end, spans)
+        chunk, offset, received = locate_spans(columns, self.start, self.end, spans)
         return {
             "raw_source": self._names(spans),
             "chunk": pa.array(chunk),
@@ -142,7 +142,7 @@ def with_places(fields: pa.Schema) -> pa.Schema:
     return pa.schema([*fields, *(pa.field(name, type_) for name, type_ in PLACE if name not in fields.names)])
 
 
-def used_by(mapping: ColumnMapping | None, format_: Format) -> tuple[Format, pa.Schema]:
+def narrow_format(mapping: ColumnMapping | None, format_: Format) -> tuple[Format, pa.Schema]:
     """Return the format that converts what a mapping uses, or the columns of a message, and the columns of records."""
     names = columns_of(format_.parser.schema).names
     # guard: unused-not-converted

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from windrow.columnar.arrow import TIME, run_parallel
 from windrow.formats.format import Format
 from windrow.formats.installed import OWN
-from windrow.formats.raw.arrived import SourceChunks, arrived_of, invalid_of
+from windrow.formats.raw.arrived import SourceChunks, chunks_by_source, invalid_of
 from windrow.formats.raw.byte_counts import ByteCounts
 from windrow.formats.raw.decompression import Decompression
 from windrow.formats.raw.parsing import RecordValues, parse
@@ -83,12 +83,12 @@ class FramedChunks:
 
 def stage(rows: pa.Table, partial: pa.Table, format_: Format) -> StageResult:
     """Turn rows of a raw depot (`chunks.RAW` and `version`) into records, given the partial rows of the ledger."""
-    return staged(framed(rows, partial, format_), partial, format_)
+    return stage_chunks(frame_chunks(rows, partial, format_), partial, format_)
 
 
-def framed(rows: pa.Table, partial: pa.Table, format_: Format) -> FramedChunks:
+def frame_chunks(rows: pa.Table, partial: pa.Table, format_: Format) -> FramedChunks:
     """Frame the chunks in rows, each source after what the ledger has kept of it."""
-    arrived = arrived_of(rows)
+    arrived = chunks_by_source(rows)
     sources = sources_of(partial, arrived.keys())
     touched = {name: sources.get(name) or RawSourceState(name) for name in arrived}
     kept = sum(source.byte_count for source in touched.values())
@@ -98,7 +98,7 @@ def framed(rows: pa.Table, partial: pa.Table, format_: Format) -> FramedChunks:
     excess = 0
     for name, chunks in arrived.items():
         source = touched[name]
-        steps, refused = released(source, chunks, format_)
+        steps, refused = release_chunks(source, chunks, format_)
         rejects += refused
         if format_.codec != "none" or source.encoded:
             done = Decompression.of(source, steps, format_)
@@ -108,7 +108,9 @@ def framed(rows: pa.Table, partial: pa.Table, format_: Format) -> FramedChunks:
     return FramedChunks(result, rejects, touched.values(), read, kept, excess)
 
 
-def released(source: RawSourceState, chunks: SourceChunks, format_: Format) -> tuple[list[Step], list[dict[str, Any]]]:
+def release_chunks(
+    source: RawSourceState, chunks: SourceChunks, format_: Format
+) -> tuple[list[Step], list[dict[str, Any]]]:
     """Let the queue of a source take chunks; return what it releases, and the chunks that it refuses."""
     if chunks.taken_by(source.queue):
         return [chunks.run()], []
@@ -117,16 +119,16 @@ def released(source: RawSourceState, chunks: SourceChunks, format_: Format) -> t
     return list(steps_of(one for one in taken if not isinstance(one, RejectedChunk))), refused
 
 
-def given_up(name: str, partial: pa.Table, format_: Format, reject: Mapping[str, Any]) -> StageResult:
+def give_up_source(name: str, partial: pa.Table, format_: Format, reject: Mapping[str, Any]) -> StageResult:
     """Return what becomes of a source if nothing comes after what is kept of it, for a reason that is a reject."""
     source = sources_of(partial, [name]).get(name) or RawSourceState(name)
     kept = source.byte_count
     gap = ChunkGap(source.queue.next, source.queue.next, reject["version"])
     chunks = FramedChunks(list(segments(source, [gap], format_)), [reject], [source], reject["bytes"], kept)
-    return staged(chunks, partial, format_)
+    return stage_chunks(chunks, partial, format_)
 
 
-def staged(chunks: FramedChunks, partial: pa.Table, format_: Format) -> StageResult:
+def stage_chunks(chunks: FramedChunks, partial: pa.Table, format_: Format) -> StageResult:
     """Parse the records of chunks, and combine them with the refused chunks and the sources' new state.
 
     Many bytes are parsed on all cores, also those of one source. The parser of a package is called by one thread.
@@ -135,18 +137,18 @@ def staged(chunks: FramedChunks, partial: pa.Table, format_: Format) -> StageRes
     parts = pa.cpu_count() if format_.limits.type in OWN and len(spans.buffer) >= PARALLEL_BYTES else 1
     if parts == 1:
         return _staged(chunks, spans, partial, format_)
-    pieces = list(staged_pieces(chunks, spans, -(-spans.start.size // parts) or 1))
+    pieces = list(split_spans(chunks, spans, -(-spans.start.size // parts) or 1))
     result = run_parallel([bound(_staged, *piece, partial, format_) for piece in pieces], len(spans.buffer))
     return reduce(add, result)
 
 
-def staged_in_pieces(chunks: FramedChunks, partial: pa.Table, format_: Format, most: int) -> Iterator[StageResult]:
+def stage_in_pieces(chunks: FramedChunks, partial: pa.Table, format_: Format, most: int) -> Iterator[StageResult]:
     """Yield what `staged` returns for so many records at a time; the sum is the same."""
-    for piece in staged_pieces(chunks, RecordSpans.of(chunks.segments), most):
+    for piece in split_spans(chunks, RecordSpans.of(chunks.segments), most):
         yield _staged(*piece, partial, format_)
 
 
-def staged_pieces(chunks: FramedChunks, spans: RecordSpans, most: int) -> Iterator[tuple[FramedChunks, RecordSpans]]:
+def split_spans(chunks: FramedChunks, spans: RecordSpans, most: int) -> Iterator[tuple[FramedChunks, RecordSpans]]:
     """Yield so many spans at a time; what the chunks are besides is with the first ones."""
     yield chunks, spans.between(0, most)
     for start in range(most, spans.start.size, most):

@@ -25,13 +25,13 @@ from windrow.formats.automaton import Automaton
 from windrow.formats.codecs import Codec, decode_whole
 from windrow.formats.format import Format
 from windrow.formats.framing import RECORD, DelimitedFraming, FrameResult
-from windrow.formats.raw.arrived import arrived_of
+from windrow.formats.raw.arrived import chunks_by_source
 from windrow.formats.raw.parsing import parse
 from windrow.formats.raw.queue import QueuedChunk, ReleasedChunk
 from windrow.formats.raw.segment import BYTE_ORDER_MARK, Segment, mark_size, segments, steps_of
 from windrow.formats.raw.source import RawSourceState, sources_of
 from windrow.formats.raw.spans import RecordSpans
-from windrow.formats.raw.stage import REJECTS, FramedChunks, StageResult, fields_of, rejects_of, staged
+from windrow.formats.raw.stage import REJECTS, FramedChunks, StageResult, fields_of, rejects_of, stage_chunks
 from windrow.model.commits import VERSION
 
 PLAIN = pa.list_(pa.int64())
@@ -80,9 +80,9 @@ def _delimited(format_: Format) -> DelimitedFraming:
     return cast("DelimitedFraming", format_.framing)
 
 
-def summarise(rows: pa.Table, format_: Format) -> pa.Table:
+def summarise_chunks(rows: pa.Table, format_: Format) -> pa.Table:
     """Return a row of `SUMMARIES` for each chunk in rows of a raw depot, NULL where the chunk cannot be summarised."""
-    summaries = [_summary(name, chunk, format_) for name, chunks in arrived_of(rows).items() for chunk in chunks]
+    summaries = [_summary(name, chunk, format_) for name, chunks in chunks_by_source(rows).items() for chunk in chunks]
     return pa.Table.from_pylist(summaries, SUMMARIES)
 
 
@@ -179,7 +179,7 @@ def cut_chunks(
 ) -> Iterator[tuple[Segment | None, list[dict[str, Any]]]]:
     """Cut the chunks of planned sources: yield the records of each body, and the bytes outside it as `RESTS`."""
     framing = _delimited(format_)
-    for name, chunks in arrived_of(rows).items():
+    for name, chunks in chunks_by_source(rows).items():
         for chunk in chunks if name in planned else ():
             whole = _decoded(chunk, format_)
             ensure(whole is not None, "a chunk has whole frames in both passes")
@@ -302,4 +302,4 @@ class ParsePlan:
             read += sum(len(step.chunk.content) for step in taken)
             framed += segments(source_plan.source, steps_of(taken), format_)
         touched = [source_plan.source for source_plan in self.sources.values()]
-        return staged(FramedChunks(framed, [], touched, read, self.kept, self.excess), partial, format_)
+        return stage_chunks(FramedChunks(framed, [], touched, read, self.kept, self.excess), partial, format_)

@@ -9,7 +9,7 @@ from typing import BinaryIO, Self
 from windrow.errors import OutputFileError
 from windrow.formats.format import Format
 from windrow.formats.framing import DelimitedFraming
-from windrow.formats.records import HeaderRefused
+from windrow.formats.records import InvalidHeader
 
 
 class Output:
@@ -57,7 +57,7 @@ class Output:
         """Return the header that the records need, None if the header is bad and so is a reject itself."""
         try:
             self._format.parser_of(header)
-        except HeaderRefused:
+        except InvalidHeader:
             return None
         return header
 

@@ -11,7 +11,7 @@ MAX_LENGTH = 60
 CONTROLS = {number: f"\\x{number:02x}" for number in [*range(32), 127]} | {9: "\\t", 10: "\\n", 13: "\\r"}
 
 
-def beginning(content: bytes, text: bool) -> str:
+def preview(content: bytes, text: bool) -> str:
     """Return the beginning of a record: as text in one line, or in hexadecimal."""
     if not text:
         shown = content[: MAX_LENGTH // 3].hex(" ")

@@ -18,9 +18,9 @@ from windrow.errors import ExpressionError, FileUnreadableError, MessagesError, 
 from windrow.formats.fields import parse, type_text
 from windrow.formats.format import Format, format_of
 from windrow.formats.raw.source import SCHEMA, sources_of
-from windrow.formats.raw.spans import columns_of, used_by, with_places
-from windrow.formats.raw.stage import StageResult, given_up, stage
-from windrow.ingest.content import ByteCounter, Content, Progress, size_of
+from windrow.formats.raw.spans import columns_of, narrow_format, with_places
+from windrow.formats.raw.stage import StageResult, give_up_source, stage
+from windrow.ingest.content import ByteCounter, Content, Progress, file_size
 from windrow.ingest.format_check import shown
 from windrow.ingest.format_check.output import Output
 from windrow.model import chunks
@@ -128,7 +128,7 @@ class CheckedSource:
         place = {"raw_source": self.name, "chunk": number, "received_at": self.received_at, "version": number}
         reject = {"arrived_in": number, "ordinal": 0, "reason": "format_codec", "bytes": 0, "content": b""}
         detail = {"detail": f"chunk {number}: {why}"}
-        return self._piece(given_up(self.name, self.partial, self.format, place | reject | detail), b"")
+        return self._piece(give_up_source(self.name, self.partial, self.format, place | reject | detail), b"")
 
     def _piece(self, staged: StageResult, content: bytes) -> Piece:
         self.partial = staged.partial
@@ -169,7 +169,7 @@ class CheckTotals:
         self.reasons.update({one["values"]: one["counts"] for one in counted})
         for one in piece.first[: self.most - len(self.rejects)]:
             place = {name: one[name] for name in ("line", "offset", "reason", "field", "detail")}
-            self.rejects.append(Rejected(file=file, record_preview=shown.beginning(one["content"], text), **place))
+            self.rejects.append(Rejected(file=file, record_preview=shown.preview(one["content"], text), **place))
         wanted = self.most - sum(table.num_rows for table in self.sample)
         if wanted and piece.staged.fields.num_rows:
             self.sample.append(piece.staged.fields.slice(0, wanted))
@@ -202,7 +202,7 @@ class FormatChecker:
         FileUnreadableError, OutputFileError.
         """
         named = list(files)
-        passed = ByteCounter([size_of(file, FileUnreadableError) for file in named], progress)
+        passed = ByteCounter([file_size(file, FileUnreadableError) for file in named], progress)
         totals = CheckTotals(sample)
         with nullcontext() if rejects is None else Output(rejects, self.format) as output:
             for file in named:
@@ -256,7 +256,7 @@ class FormatChecker:
             if settings.depot_columns:
                 raise
             return None, error.message
-        self.format, self._columns = used_by(mapping, self.format)
+        self.format, self._columns = narrow_format(mapping, self.format)
         return Conversion(self.format, mapping, self._columns, payload_type_of(settings, mapping, self._columns)), None
 
     def _messages(self, sample: pa.Table) -> tuple[list[dict[str, Any]], str | None]:

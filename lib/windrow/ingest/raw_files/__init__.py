@@ -1,5 +1,5 @@
 """Ingest raw files: append their bytes as chunks to a raw depot, in commits of bounded size, each file once."""
 
-from windrow.ingest.raw_files.ingest import RawIngested, ingest
+from windrow.ingest.raw_files.ingest import RawIngestResult, ingest
 
-__all__ = ["RawIngested", "ingest"]
+__all__ = ["RawIngestResult", "ingest"]

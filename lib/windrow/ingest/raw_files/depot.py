@@ -21,7 +21,7 @@ from windrow.delta.creation import require_kind
 from windrow.delta.locations import local_path
 from windrow.delta.lock import commit_lock
 from windrow.delta.mending import repair_log
-from windrow.delta.table import READ_ERRORS, UNTRIMMED, history, open_table, table_files, unwritable
+from windrow.delta.table import READ_ERRORS, UNTRIMMED, history, open_table, table_files, unwritable_error
 from windrow.errors import IncompatibleTableError, InputFileError
 from windrow.ingest.raw_files.chunk_files import discard
 from windrow.model.commits import BYTES
@@ -101,14 +101,18 @@ class RawDepot:
         chunks = self._open().transaction_version(PREFIX.format(digest, raw_source))
         # guard: raw-file-goes-on
         if chunks is None:
-            raise refused(file, raw_source, f"it does not begin with the {byte_count:,} bytes that the depot has of it")
+            raise other_content_error(
+                file, raw_source, f"it does not begin with the {byte_count:,} bytes that the depot has of it"
+            )
         return chunks
 
     def require_same(self, file: str, raw_source: str, byte_count: int | None) -> None:
         """Raise InputFileError for a file whose size is not that of its raw source in the depot."""
         whole = None if byte_count is None else self.recorded(raw_source)
         if whole is not None and whole != byte_count:
-            raise refused(file, raw_source, f"the depot has {whole:,} bytes of it, now it has {byte_count:,}")
+            raise other_content_error(
+                file, raw_source, f"the depot has {whole:,} bytes of it, now it has {byte_count:,}"
+            )
 
     def commit(self, portion: FilePart, latest: FilePart) -> tuple[int, bool] | None:
         """Add the chunks of a portion in one commit; return the depot's version, and whether it had them already.
@@ -130,7 +134,7 @@ class RawDepot:
                     return version, False
                 if self._root is not None or isinstance(error, CommitFailedError):
                     self.discard(portion)
-                raise unwritable(self.location, "depot", error) from error
+                raise unwritable_error(self.location, "depot", error) from error
 
     def discard(self, portion: FilePart) -> None:
         """Remove the files of a portion."""
@@ -206,7 +210,7 @@ def _require_next(table: DeltaTable, portion: FilePart) -> None:
     """Raise InputFileError for a portion that does not begin where its raw source ends in the depot."""
     # guard: raw-numbers-unique
     if not portion.added or table.transaction_version(RAW_SOURCE.format(portion.raw_source)) is not None:
-        raise refused(portion.file, portion.raw_source, "its content differs from the content in the depot")
+        raise other_content_error(portion.file, portion.raw_source, "its content differs from the content in the depot")
     reached = table.transaction_version(BEGUN.format(portion.raw_source)) or 0
     # guard: raw-place-taken
     if reached != portion.start:
@@ -243,7 +247,7 @@ def _require(table: DeltaTable, location: str) -> None:
         )
 
 
-def refused(file: str, raw_source: str, why: str) -> InputFileError:
+def other_content_error(file: str, raw_source: str, why: str) -> InputFileError:
     """Return the error for a file whose raw source has other content in the depot."""
     return InputFileError(
         f"{file} was ingested as raw source {raw_source} and has grown or was replaced: {why}",

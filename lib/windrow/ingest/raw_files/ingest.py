@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from windrow.delta.creation import create_depot
 from windrow.errors import InputFileError
 from windrow.formats.part import FormatPart
-from windrow.ingest.content import STANDARD_INPUT, ByteCounter, Progress, size_of
+from windrow.ingest.content import STANDARD_INPUT, ByteCounter, Progress, file_size
 from windrow.ingest.raw_files.depot import FilePart, RawDepot
 from windrow.ingest.raw_files.reading import RawFileReader, SourceFile
 from windrow.model.chunks import CHUNK_BYTES
@@ -26,7 +26,7 @@ COMMIT_BYTES = 268_435_456
 
 
 @dataclass(frozen=True, slots=True)
-class RawIngested:
+class RawIngestResult:
     """The result for one file: the bytes and chunks it added, in how many commits, and the last depot version.
 
     `resumed_at_byte` bytes of it were in the depot already; an `already_ingested` file adds none.
@@ -54,7 +54,7 @@ def ingest(  # noqa: PLR0913 - the options of the command
     readers: int = READERS,
     part: FormatPart | None = None,
     progress: Progress = lambda done, total: None,
-) -> Iterator[RawIngested]:
+) -> Iterator[RawIngestResult]:
     """Append files to the raw depot at a path, and yield the result for each.
 
     The raw source is the path as given, or `raw_source` for a single file; `-` is standard input. `now` is the wall
@@ -75,7 +75,7 @@ def ingest(  # noqa: PLR0913 - the options of the command
             yield _committed(depot, portions)
 
 
-def _committed(depot: RawDepot, portions: Iterator[FilePart]) -> RawIngested:
+def _committed(depot: RawDepot, portions: Iterator[FilePart]) -> RawIngestResult:
     """Commit the portions of the next file, each as soon as its content is known to be new."""
     contents: list[FilePart] = []
     added: list[FilePart] = []
@@ -95,7 +95,7 @@ def _committed(depot: RawDepot, portions: Iterator[FilePart]) -> RawIngested:
         for portion in contents[1:]:  # `commit` takes care of the first one
             depot.discard(portion)
         raise
-    return RawIngested(
+    return RawIngestResult(
         latest.file,
         latest.raw_source,
         sum(portion.byte_count - portion.start for portion in added),
@@ -118,7 +118,7 @@ def _sources(files: Sequence[str], raw_source: str | None) -> list[SourceFile]:
         if "://" in file:
             raise InputFileError(f"{file} is not a local file", "Pipe it in: windrow ingest - --raw-source NAME.")
     return [
-        SourceFile(file, _named(file if raw_source is None else raw_source), size_of(file, InputFileError))
+        SourceFile(file, _named(file if raw_source is None else raw_source), file_size(file, InputFileError))
         for file in files
     ]
 

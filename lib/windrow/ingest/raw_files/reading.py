@@ -17,7 +17,7 @@ from windrow.formats.codec_frames import encode
 from windrow.formats.part import FormatPart
 from windrow.ingest.content import PIECE_BYTES, ByteCounter, UnchangedContent
 from windrow.ingest.raw_files.chunk_files import ChunkFiles
-from windrow.ingest.raw_files.depot import FilePart, RawDepot, refused
+from windrow.ingest.raw_files.depot import FilePart, RawDepot, other_content_error
 from windrow.model.chunks import FIRST, cut
 
 BEGIN_BYTES = 65_536  # different files seldom have so many first bytes in common
@@ -120,7 +120,9 @@ class RawFileReader:
         """Return how many chunks the depot has of a source. Raises InputFileError if the file has other content."""
         if seen.byte_count == start and more:
             return self.depot.chunks_of(source.file, source.raw_source, start, seen.digest)
-        raise refused(source.file, source.raw_source, f"the depot has {start:,} bytes of it, and the file was longer")
+        raise other_content_error(
+            source.file, source.raw_source, f"the depot has {start:,} bytes of it, and the file was longer"
+        )
 
 
 class _Ahead:

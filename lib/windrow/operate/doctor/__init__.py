@@ -18,11 +18,11 @@ from windrow.operate.doctor import clocks, depot, ledger
 from windrow.operate.doctor.configured import check_settings, load
 from windrow.operate.doctor.finding import ABOUT, CODES, Finding, error, ok
 from windrow.operate.doctor.machine import check_machine
-from windrow.operate.doctor.opened import OpenDepot, OpenLedger, batcher_depot, batcher_ledger, not_opened
+from windrow.operate.doctor.opened import OpenDepot, OpenLedger, batcher_depot, batcher_ledger, explain_unopened
 from windrow.operate.doctor.storage import check_data_files, check_storage
 from windrow.settings.settings import Settings
 
-__all__ = ["CODES", "Examined", "Finding", "examine", "examine_tables", "safely"]
+__all__ = ["CODES", "ExaminedTable", "Finding", "examine", "examine_tables", "safely"]
 
 Checks: TypeAlias = tuple[Callable[..., Iterable[Finding]], ...]
 
@@ -37,7 +37,7 @@ OF_LEDGER: Checks = (
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class ExaminedTable:
     """A depot or a ledger (`role`), and what opens it and tells its checks; `name` is that of a depot of several."""
 
     role: str
@@ -56,14 +56,14 @@ def examine(read: Callable[[], Settings], now: int, network: bool = False) -> li
         return examine_tables(choose("auto"), now, network, findings, [])
     engine = choose(settings.engine)
     tables = [
-        Examined("depot", settings.depot, lambda: (batcher_depot(settings, engine, now), OF_DEPOT)),
-        Examined("ledger", settings.ledger, lambda: (batcher_ledger(settings), OF_LEDGER)),
+        ExaminedTable("depot", settings.depot, lambda: (batcher_depot(settings, engine, now), OF_DEPOT)),
+        ExaminedTable("ledger", settings.ledger, lambda: (batcher_ledger(settings), OF_LEDGER)),
     ]
     return examine_tables(engine, now, network, [*findings, *safely(check_settings, settings, engine)], tables)
 
 
 def examine_tables(
-    engine: str, now: int, network: bool, findings: Iterable[Finding], tables: Iterable[Examined]
+    engine: str, now: int, network: bool, findings: Iterable[Finding], tables: Iterable[ExaminedTable]
 ) -> list[Finding]:
     """Check the machine and tables; `findings` are about the settings, or about what a topology declares."""
     findings = [*safely(check_machine, engine, network), *findings]
@@ -75,13 +75,13 @@ def examine_tables(
     return sorted(findings, key=lambda finding: list(ABOUT).index(finding.code))
 
 
-def _of_table(one: Examined, now: int) -> list[Finding]:
+def _of_table(one: ExaminedTable, now: int) -> list[Finding]:
     """Check where a table is, and the table itself if it can be opened."""
     role, findings = one.role, safely(check_storage, one.role, one.location)
     try:
         opened, checks = one.open()
     except WindrowError as refused:
-        return [*findings, not_opened(role, one.location, refused)]
+        return [*findings, explain_unopened(role, one.location, refused)]
     findings.append(ok(role, f"{one.location}, version {opened.version}"))
     for check in checks:
         findings += safely(check, opened)

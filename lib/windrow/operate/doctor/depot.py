@@ -14,7 +14,7 @@ from windrow.model.commits import CHANGE, FEED, VERSION
 from windrow.model.messages import conform
 from windrow.operate.doctor.finding import Finding, Level, error, ok, warning
 from windrow.operate.doctor.opened import OpenDepot
-from windrow.reading.log import earliest_readable, kept, waiting_versions
+from windrow.reading.log import earliest_readable, log_retention, waiting_versions
 from windrow.reading.tables import DepotTable, changes_of
 from windrow.source.conversion import Conversion
 
@@ -91,7 +91,7 @@ def _failure(table: DepotTable, first: int, last: int) -> str | None:
 
 def check_retention(depot: OpenDepot) -> Iterator[Finding]:
     """Check the retention: what is not read before the clean-up is lost to the ledger."""
-    log = kept(depot.table)
+    log = log_retention(depot.table)
     if log is not None and REMOVED in depot.table.metadata().configuration:
         yield ok("depot-retention", f"log and removed files are kept for {log}")
     else:

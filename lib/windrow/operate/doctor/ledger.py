@@ -12,7 +12,7 @@ from windrow.model import durations
 from windrow.model.durations import to_toml
 from windrow.operate.doctor.finding import Finding, error, ok, warning
 from windrow.operate.doctor.opened import OpenLedger
-from windrow.reading.log import kept
+from windrow.reading.log import log_retention
 from windrow.reading.warnings import warnings_of
 
 MANY_FILES = 1_000  # a microbatch takes 1.4 times as long
@@ -55,7 +55,10 @@ def _at_most(limit: int, count: int, code: str, message: str, hint: str) -> Find
 
 def check_retention(ledger: OpenLedger) -> Iterator[Finding]:
     """Compare `retention` with the properties of the ledger, which count once it is created."""
-    has, wants = kept(ledger.table), durations.format_duration(durations.microseconds(ledger.settings.retention))
+    has, wants = (
+        log_retention(ledger.table),
+        durations.format_duration(durations.microseconds(ledger.settings.retention)),
+    )
     if has == wants:
         yield ok("ledger-retention", f"log and removed files are kept for {has}")
         return

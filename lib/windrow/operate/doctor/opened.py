@@ -81,7 +81,7 @@ def batcher_ledger(settings: Settings) -> OpenLedger:
     return OpenLedger(settings, book, progress)
 
 
-def not_opened(role: str, location: str, refused: WindrowError) -> Finding:
+def explain_unopened(role: str, location: str, refused: WindrowError) -> Finding:
     """Return why a table was not opened; a missing ledger is not an error, since the first run creates it."""
     missing = isinstance(refused, TableMissingError)
     if missing and is_catalog_name(location):

@@ -33,7 +33,7 @@ def check_storage(role: str, location: str) -> Iterator[Finding]:
         yield _elsewhere(role, location)
         return
     mounts = MOUNTS.read_text(encoding="utf-8", errors="replace") if MOUNTS.exists() else ""
-    yield _local(role, path.resolve(), mounted(path.resolve(), mounts))
+    yield _local(role, path.resolve(), file_system_type(path.resolve(), mounts))
     yield from _room(role, path.resolve())
 
 
@@ -52,7 +52,7 @@ def check_data_files(role: str, table: DeltaTable) -> Iterator[Finding]:
         yield ok("storage-files", f"{role}: all {len(added):,} data files are there")
 
 
-def mounted(path: Path, mounts: str) -> str | None:
+def file_system_type(path: Path, mounts: str) -> str | None:
     """Return the type of a path's file system, from the lines of /proc/mounts; None if they do not say."""
     lines = [line.split(" ") for line in mounts.splitlines()]
     points = [(Path(point.replace("\\040", " ")), kind) for _, point, kind, *_ in lines]

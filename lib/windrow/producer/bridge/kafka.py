@@ -348,10 +348,10 @@ class KafkaBridge:
             self._lines.warn("no connection", time.monotonic(), broker=self._kafka.bootstrap_servers, error=error.str())
 
     def _named(self, error: BaseException) -> BaseException:
-        return refusal(error, self._kafka, self._trouble) if isinstance(error, KafkaException) else error
+        return translate_kafka_error(error, self._kafka, self._trouble) if isinstance(error, KafkaException) else error
 
 
-def refusal(error: KafkaException, kafka: KafkaPart, trouble: str = "") -> BrokerError:
+def translate_kafka_error(error: KafkaException, kafka: KafkaPart, trouble: str = "") -> BrokerError:
     """Return an error of the client as one of ours; `trouble` is what it said before."""
     known, brokers = error.args[0], kafka.bootstrap_servers
     if known.code() in REFUSED:
@@ -419,7 +419,7 @@ def kafka_lag(settings: Settings, now: int) -> KafkaLag:
     try:
         offsets = _offsets(kafka)
     except KafkaException as error:
-        raise refusal(error, kafka) from error
+        raise translate_kafka_error(error, kafka) from error
     partitions = []
     for (topic, number), (start, end) in sorted(offsets.items()):
         reached = depot.transaction_version(marks(producer_id(kafka, f"{topic}/{number}")))

@@ -22,7 +22,7 @@ METADATA, HEADER = "kafka.", "kafka.headers."
 NAMES = ("kafka.key", "kafka.topic", "kafka.partition", "kafka.offset", "kafka.timestamp")
 
 
-def mapped(kafka: KafkaPart) -> Fields:
+def resolve_field_map(kafka: KafkaPart) -> Fields:
     """Return what fills the columns: fields of a JSON value, or `kafka.key` and the like. Raises SettingsError."""
     for column in kafka.field_map:
         name, _, field = column.partition("=")
@@ -40,7 +40,7 @@ class KafkaReader(LineReader):
 
     def __init__(self, kafka: KafkaPart, source: str, most_bytes: int, payload: pa.DataType = TEXTUAL) -> None:
         """Raises SettingsError if columns or event_time are not valid."""
-        super().__init__(mapped(kafka), source, most_bytes, payload)
+        super().__init__(resolve_field_map(kafka), source, most_bytes, payload)
         named = {field for field in self._known if field.startswith(METADATA)}
         self._headers = [field for field in named if field.startswith(HEADER)]
         self._reads_json = bool(self._known - named - {"*"})

@@ -23,11 +23,11 @@ from windrow.reading.plot.theme import (
     WIDTH,
     Rows,
     chart,
-    coloured,
-    finished,
+    colour_encoding,
+    finish_picture,
     outcomes,
     panel,
-    tips,
+    tooltips,
 )
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def batches(distribution: Distribution, *, title: str = "Batches and delays") ->
     panels: list[alt.HConcatChart | alt.LayerChart] = [alt.hconcat(*upper, spacing=36)] if upper else []
     panels += _delays(distribution, data)
     picture = alt.vconcat(*panels, spacing=26).resolve_scale(color="independent", x="independent")
-    return finished(picture, title, _facts(distribution.sizes, distribution.delays), data)
+    return finish_picture(picture, title, _facts(distribution.sizes, distribution.delays), data)
 
 
 def _sizes(sizes: pa.Table, data: dict[str, Rows]) -> list[alt.LayerChart]:
@@ -69,9 +69,9 @@ def _sizes(sizes: pa.Table, data: dict[str, Rows]) -> list[alt.LayerChart]:
     for column, what in (("message_count", "messages"), ("bytes", "bytes")):
         values = sizes[column].to_numpy()
         edges = bins.counts(values)
-        data[what] = bins.counted(values, how, np.ones(len(values)), edges)
+        data[what] = bins.count_by_bin(values, how, np.ones(len(values)), edges)
         text = f"{what.title()} in a batch: median {np.median(values):,.0f}, largest {values.max():,}"
-        bars = _histogram(what, edges, "batches", coloured("name", colours, labels, orient="bottom"))
+        bars = _histogram(what, edges, "batches", colour_encoding("name", colours, labels, orient="bottom"))
         panels.append(panel(text, 150, bars, width=THIRD))
     return panels
 
@@ -82,7 +82,7 @@ def _waits(waits: pa.Table, data: dict[str, Rows]) -> list[alt.LayerChart]:
         return []
     values, weights = (waits[name].to_numpy() for name in ("wait_ms", "messages"))
     edges = bins.times(values.min(), values.max())
-    data["waits"] = bins.counted(values, np.full(len(values), "accepted"), weights, edges)
+    data["waits"] = bins.count_by_bin(values, np.full(len(values), "accepted"), weights, edges)
     shares = np.quantile(values, [0.5, 1.0], weights=weights, method="inverted_cdf")
     median, longest = map(time_text, shares.tolist())
     bars = _histogram("waits", edges, "messages", alt.value(ACCEPTED))
@@ -105,8 +105,8 @@ def _delays(distribution: Distribution, data: dict[str, Rows]) -> list[alt.Layer
     panels: list[alt.LayerChart] = []
     for name, mine, height in (("accepted", outcome == "accepted", 130), ("rejected", outcome != "accepted", 90)):
         if mine.any():
-            data[name] = bins.counted(values[mine], outcome[mine], weights[mine], edges)
-            colour = alt.value(ACCEPTED) if name == "accepted" else coloured("name", outcomes(outcome[mine]))
+            data[name] = bins.count_by_bin(values[mine], outcome[mine], weights[mine], edges)
+            colour = alt.value(ACCEPTED) if name == "accepted" else colour_encoding("name", outcomes(outcome[mine]))
             bars = _histogram(name, edges, "messages", colour)
             text = f"Delay on arrival of the {weights[mine].sum():,} {name} messages"
             panels.append(panel(text, height, bars, *_limits(edges), width=WIDTH - MARGIN))
@@ -123,7 +123,7 @@ def _names(delays: pa.Table, data: dict[str, Rows], by: str, edges: Edges) -> al
     red = alt.when("datum.rejected > 0").then(alt.value(REJECTED)).otherwise(alt.value(MUTED))
     base = chart("names").encode(
         y=alt.Y("name:N", sort=None, axis=alt.Axis(title=None, labelLimit=280, grid=True)),
-        tooltip=tips("name", "messages", "rejected", *(f"{name}_text" for name in SHARES)),
+        tooltip=tooltips("name", "messages", "rejected", *(f"{name}_text" for name in SHARES)),
     )
     return panel(
         f"{which}: median (dot), up to 99% of the messages (bar), longest (mark)",
@@ -164,7 +164,7 @@ def _histogram(name: str, edges: Edges, counted: str, colour: Any) -> alt.Chart:
     x = alt.X("low:Q", bin="binned", scale=edges.scale, axis=edges.axis)
     y = alt.Y("count:Q", stack="zero", axis=alt.Axis(title=counted, tickCount=4, labelExpr=SHORT_COUNTS))
     bars = chart(name).mark_bar(stroke="#ffffff", strokeWidth=0.4, binSpacing=0)
-    return bars.encode(x=x, x2="high", y=y, color=colour, tooltip=tips("name", "low", "high", "count"))
+    return bars.encode(x=x, x2="high", y=y, color=colour, tooltip=tooltips("name", "low", "high", "count"))
 
 
 def _limits(edges: Edges) -> list[alt.Chart]:

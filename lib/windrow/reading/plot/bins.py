@@ -81,7 +81,7 @@ def time_text(milliseconds: float) -> str:
     return f"{milliseconds / UNITS[unit]:.3g} {unit}".replace("-", "\N{MINUS SIGN}")
 
 
-def counted(values: Numbers, names: Numbers, weights: Numbers, edges: Edges) -> Rows:
+def count_by_bin(values: Numbers, names: Numbers, weights: Numbers, edges: Edges) -> Rows:
     """Return a row for each bin and name that is not empty; each value has a name and a weight."""
     rows: Rows = []
     for name in np.unique(names).tolist():

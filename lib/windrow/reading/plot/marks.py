@@ -14,7 +14,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.model.messages import times
-from windrow.reading.plot.theme import GRID, INK, MUTED, WIDTH, WINDOWS, Rows, chart, coloured, outcomes, tips
+from windrow.reading.plot.theme import (
+    GRID,
+    INK,
+    MUTED,
+    WIDTH,
+    WINDOWS,
+    Rows,
+    chart,
+    colour_encoding,
+    outcomes,
+    tooltips,
+)
 
 LANES, WINDOW = ("event_time", "processing_time"), ("window_start", "window_end", "timeout_at", "closed_at")
 MOMENTS = {*LANES, *WINDOW}
@@ -107,7 +118,7 @@ def lines(messages: pa.Table) -> list[alt.Chart]:
     ]
 
 
-def bands(messages: pa.Table) -> list[alt.Chart]:
+def draw_bands(messages: pa.Table) -> list[alt.Chart]:
     """Draw messages with similar times as one band, the thicker the more they are."""
     middles = {f"{name}_middle": f"datum.{name} + datum.step / 2" for name in LANES}
     colour = _colour(messages, symbolType="stroke", symbolStrokeWidth=4)
@@ -137,11 +148,11 @@ def _colour(messages: pa.Table, **legend: Any) -> alt.Color:
     counted = {count["values"]: count["counts"] for count in messages["outcome"].value_counts().to_pylist()}
     kinds = {name: name if name == "accepted" else f"rejected: {name}" for name in counted}
     labels = {name: f"{kinds[name]} ({number:,})" for name, number in counted.items()}
-    return coloured("outcome", outcomes(counted), labels, **legend)
+    return colour_encoding("outcome", outcomes(counted), labels, **legend)
 
 
 def _tips(*names: str) -> list[alt.Tooltip]:
-    return tips(*(f"{name}_text" if name in MOMENTS else name for name in names))
+    return tooltips(*(f"{name}_text" if name in MOMENTS else name for name in names))
 
 
 def values(table: pa.Table) -> Rows:

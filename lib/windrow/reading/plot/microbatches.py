@@ -22,10 +22,10 @@ from windrow.reading.plot.theme import (
     PHASES,
     REJECTED,
     chart,
-    coloured,
-    finished,
+    colour_encoding,
+    finish_picture,
     panel,
-    tips,
+    tooltips,
 )
 
 MAX_BARS, MIN_BARS = 200, 12
@@ -61,7 +61,7 @@ def microbatches(history: pa.Table, *, title: str = "Microbatches") -> alt.VConc
     panels += [_others(events, x)] if events.num_rows else []
     data = {"bars": bars.to_pylist(), "events": events.to_pylist()}
     picture = alt.vconcat(*panels, spacing=20).resolve_scale(color="independent")
-    return finished(picture, title, _facts(history, each), data)
+    return finish_picture(picture, title, _facts(history, each), data)
 
 
 def _bars(placed: pa.Table) -> pa.Table:
@@ -83,8 +83,8 @@ def _events(placed: pa.Table) -> pa.Table:
 
 def _stack(colours: dict[str, str], x: alt.X, y: alt.Y) -> alt.Chart:
     """Draw the columns of these names stacked; the tooltip of any segment describes its whole bar."""
-    legend = coloured("name", colours, orient="right", direction="vertical")
-    tooltip = tips("name", "value", "first", "last", "started_at", *COUNTED)
+    legend = colour_encoding("name", colours, orient="right", direction="vertical")
+    tooltip = tooltips("name", "value", "first", "last", "started_at", *COUNTED)
     folded = chart("bars").transform_fold([*colours], as_=["name", "value"])
     ordered = folded.transform_calculate(order=f"indexof({[*colours]}, datum.name)").mark_bar(clip=True)
     return ordered.encode(
@@ -135,7 +135,9 @@ def _others(events: pa.Table, x: alt.X) -> alt.LayerChart:
     y = alt.Y("name:N", sort=list(colours), axis=alt.Axis(title=None, grid=True))
     marks = chart("events").transform_calculate(left="(datum.left + datum.right) / 2")
     marks = marks.mark_point(shape="diamond", filled=True, size=110, opacity=1)
-    marks = marks.encode(x=x, y=y, color=coloured("name", colours).legend(None), tooltip=tips("name", "microbatches"))
+    marks = marks.encode(
+        x=x, y=y, color=colour_encoding("name", colours).legend(None), tooltip=tooltips("name", "microbatches")
+    )
     return panel("What else was committed", 22 * len(colours), marks)
 
 

@@ -65,7 +65,7 @@ def panel(text: str, height: int, *layers: alt.Chart, width: int = WIDTH) -> alt
     return alt.LayerChart(layer=list(layers), title=title, width=width, height=height)
 
 
-def tips(*fields: str) -> list[alt.Tooltip]:
+def tooltips(*fields: str) -> list[alt.Tooltip]:
     """Return the tooltip that shows these fields."""
     titles = {field: field.removesuffix("_text").replace("_", " ") for field in fields}
     return [alt.Tooltip(field, type="nominal", title=title) for field, title in titles.items()]
@@ -78,7 +78,9 @@ def outcomes(names: Iterable[str]) -> dict[str, str]:
     return {name: colour for name, colour in OUTCOMES.items() if name in there} | others
 
 
-def coloured(field: str, colours: dict[str, str], labels: dict[str, str] | None = None, **legend: Any) -> alt.Color:
+def colour_encoding(
+    field: str, colours: dict[str, str], labels: dict[str, str] | None = None, **legend: Any
+) -> alt.Color:
     """Return the encoding that colours a field by a table of colours; `labels` replace the names in the legend."""
     if labels:
         words = {printable(name): printable(label) for name, label in labels.items()}
@@ -87,7 +89,7 @@ def coloured(field: str, colours: dict[str, str], labels: dict[str, str] | None 
     return alt.Color(field, type="nominal", scale=scale, legend=alt.Legend(**{"symbolType": "square"} | legend))
 
 
-def finished(picture: Picture, title: str, subtitle: list[str], data: dict[str, Rows]) -> Picture:
+def finish_picture(picture: Picture, title: str, subtitle: list[str], data: dict[str, Rows]) -> Picture:
     """Return a picture with its title, the lines below it, its data, and the config of all pictures."""
     lines = [printable(line) for line in subtitle]
     picture = picture.properties(title=alt.TitleParams(printable(title), subtitle=lines), config=CONFIG)

@@ -17,7 +17,7 @@ from windrow.model.messages import EARLIEST, LATEST, microseconds, times
 from windrow.reading.plot import marks
 from windrow.reading.plot.bins import STEPS
 from windrow.reading.plot.marks import BATCH, LANES
-from windrow.reading.plot.theme import WIDTH, finished
+from windrow.reading.plot.theme import WIDTH, finish_picture
 
 LINES = "Each line joins a message's event time (above) to its processing time (below): a slanted line came late."
 BANDS = "Each band joins event time (above) to processing time (below); the thicker, the more messages."
@@ -69,11 +69,11 @@ def timeline(
     data |= {"bands": _bands(messages, end - start, max_lines)} if dense else {"messages": messages}
     layers: list[alt.Chart | alt.LayerChart] = [marks.frame(rows.num_rows, start, end, boxed=boxed)]
     layers += marks.windows(boxes.num_rows, end - start) if boxed else []
-    layers += marks.bands(messages) if dense else marks.lines(messages)
+    layers += marks.draw_bands(messages) if dense else marks.lines(messages)
     height = marks.ONLY_ROW_HEIGHT if rows.num_rows == 1 else marks.ROW_HEIGHT * rows.num_rows
     picture = alt.LayerChart(layer=layers, width=WIDTH, height=height).resolve_axis(x="independent")
     how = [BANDS if dense else LINES, BOXES if boxed else TOO_MANY, _facts(boxes, messages, left_out)]
-    return finished(picture, title, how, {name: marks.values(table) for name, table in data.items()})
+    return finish_picture(picture, title, how, {name: marks.values(table) for name, table in data.items()})
 
 
 def _boxes(batches: pa.Table) -> pa.Table:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from windrow.errors import NotFoundError
 from windrow.model.durations import format_duration
 from windrow.reading.plot.bins import time_text
-from windrow.reading.plot.theme import LIMIT, WIDTH, chart, finished, panel, tips
+from windrow.reading.plot.theme import LIMIT, WIDTH, chart, finish_picture, panel, tooltips
 
 if TYPE_CHECKING:
     from windrow.batching.rules import Rules
@@ -47,7 +47,9 @@ def tuning(tuned: pa.Table, rules: Rules | None = None, *, of: str | None = None
     panels = [_panel(name, cells, CELL * len(windows)) for name in PANELS]
     subtitle = [f"{pairs[0]['messages']:,} messages were tried under each pair of rules; a frame marks those in force."]
     subtitle += [SHORT] if any(pair["warning"] for pair in pairs) else []
-    return finished(alt.vconcat(*panels, spacing=26), f"{of}: {TITLE}" if of else TITLE, subtitle, {"pairs": pairs})
+    return finish_picture(
+        alt.vconcat(*panels, spacing=26), f"{of}: {TITLE}" if of else TITLE, subtitle, {"pairs": pairs}
+    )
 
 
 def _described(row: dict[str, Any], rules: Rules | None) -> dict[str, Any]:
@@ -70,7 +72,7 @@ def _panel(name: str, cells: alt.Chart, height: int) -> alt.LayerChart:
     drawn = panel(
         title,
         height,
-        cells.mark_rect(stroke="#ffffff").encode(fill=fill, tooltip=tips(*FIGURES)),
+        cells.mark_rect(stroke="#ffffff").encode(fill=fill, tooltip=tooltips(*FIGURES)),
         cells.mark_text().encode(text=f"{name}_text:N"),
         cells.mark_rect(filled=False, stroke=LIMIT, strokeWidth=3).transform_filter("datum.chosen"),
         width=WIDTH - 100,

@@ -23,7 +23,7 @@ ROUND = sorted(
 )
 
 
-def suggested(trial: Trial, rules: Rules) -> tuple[list[int], list[int]]:
+def suggest_grid(trial: Trial, rules: Rules) -> tuple[list[int], list[int]]:
     """Return windows and delays (microseconds) that show what the choice does, those of `rules` among them.
 
     Windows follow the time between two messages of one type in a stream, because a second one splits a window; with
@@ -34,23 +34,25 @@ def suggested(trial: Trial, rules: Rules) -> tuple[list[int], list[int]]:
     gaps, age = gaps_of(trial), np.maximum(trial.age, 0)
     age = age[age <= OLDEST]
     usual = np.quantile(gaps, [0.5, 0.9]).tolist() if gaps.size else [rules.window / 2]
-    windows = {rounded(factor * gap) for gap in usual for factor in (0.5, 1, 2, 4)}
+    windows = {round_duration_up(factor * gap) for gap in usual for factor in (0.5, 1, 2, 4)}
     delays = {rules.max_delay}
     if age.size:
         longest = round_up(int(age.max()))
-        late = [rounded(delay) for delay in np.quantile(age, SHARES).tolist()]
+        late = [round_duration_up(delay) for delay in np.quantile(age, SHARES).tolist()]
         delays |= (
             {*late} if longest > FAR * late[-1] else {longest, *(delay for delay in late if delay < NEAR * longest)}
         )
     windows.add(rules.window)
     if rules.window_anchor == "arrival":
         windows |= {
-            rounded(least + 1) for least in (delay + rules.max_lead for delay in delays) if least >= max(windows)
+            round_duration_up(least + 1)
+            for least in (delay + rules.max_lead for delay in delays)
+            if least >= max(windows)
         }
     return sorted(windows), sorted(delays)
 
 
-def rounded(duration: float) -> int:
+def round_duration_up(duration: float) -> int:
     """Return the next round duration that is no shorter, in microseconds."""
     return next((one for one in ROUND if one >= duration), round_up(int(duration) + 1))
 

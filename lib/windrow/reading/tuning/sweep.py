@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from windrow.batching.rules import Rules, ShortWindowWarning
 from windrow.model.durations import approximate_text, microseconds
-from windrow.reading.tuning.grid import suggested
+from windrow.reading.tuning.grid import suggest_grid
 from windrow.reading.tuning.trial import Row, Trial
 
 Durations = Sequence[str | int]
@@ -109,9 +109,9 @@ def sweep(
     pairs.
     """
     fixed = rules or Rules()
-    own = suggested(trial, fixed)
+    own = suggest_grid(trial, fixed)
     pairs = list(product(_ordered(windows or own[0], "window"), _ordered(delays or own[1], "max_delay")))
-    tried = [(*pair, *paired(fixed, *pair)) for pair in pairs]
+    tried = [(*pair, *with_pair(fixed, *pair)) for pair in pairs]
     if not (windows or delays):
         tried = [one for one in tried if one[3] is None or one[:2] == (fixed.window, fixed.max_delay)]
     rows = []
@@ -133,7 +133,7 @@ def _outcomes(trial: Trial, rules: Rules) -> Row:
     return outcomes["keep" if rules.on_repeat == "keep" else rules.split_at] | compared
 
 
-def paired(rules: Rules, window: int, max_delay: int) -> tuple[Rules, str | None]:
+def with_pair(rules: Rules, window: int, max_delay: int) -> tuple[Rules, str | None]:
     """Return the rules with another window and max_delay, and the warning that they give, if any."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ShortWindowWarning)

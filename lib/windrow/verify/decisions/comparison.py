@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import counted
+from windrow.columnar.arrow import times_to_numbers
 from windrow.reading.values import records
 from windrow.verify.columns import MESSAGE, identifier
-from windrow.verify.decisions.relations import apart
+from windrow.verify.decisions.relations import differing_pairs
 from windrow.verify.report import EXAMPLES, Difference
-from windrow.verify.tables import asked
+from windrow.verify.tables import execute
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -71,7 +71,7 @@ WHERE r.reason IS NULL ORDER BY {", ".join(f"r.{name}" for name in IDENTITY)}
 def check_rejected(connection: DuckDBPyConnection) -> Iterator[Difference]:
     """Check that the ledger rejects exactly the messages that the rules refuse, for the same reason and by as much."""
     keys = [*MESSAGE, "depot_version"]
-    ours, theirs = apart(connection, REFUSED, REJECTED, keys)
+    ours, theirs = differing_pairs(connection, REFUSED, REJECTED, keys)
     if not ours.num_rows:
         return
     examples = _either(ours, theirs, keys)
@@ -89,7 +89,7 @@ def check_rejected(connection: DuckDBPyConnection) -> Iterator[Difference]:
 
 def check_windows(connection: DuckDBPyConnection) -> Iterator[Difference]:
     """Check that the batches of the chosen streams are those that the rules make, opened and closed alike."""
-    ours, theirs = apart(connection, DERIVED, BATCHES, WINDOW)
+    ours, theirs = differing_pairs(connection, DERIVED, BATCHES, WINDOW)
     if not ours.num_rows:
         return
     *stream, start, part = (theirs[name] for name in WINDOW)
@@ -105,7 +105,7 @@ def check_windows(connection: DuckDBPyConnection) -> Iterator[Difference]:
 
 def check_members(connection: DuckDBPyConnection) -> Iterator[Difference]:
     """Check that each message is in the batch in which the rules put it."""
-    sides = apart(connection, PLACED, HELD, IDENTITY)
+    sides = differing_pairs(connection, PLACED, HELD, IDENTITY)
     both = pc.and_(*(side["part"].is_valid() for side in sides))
     ours, theirs = (side.filter(both) for side in sides)
     if not ours.num_rows:
@@ -113,8 +113,8 @@ def check_members(connection: DuckDBPyConnection) -> Iterator[Difference]:
     *stream, start, part = (theirs[name] for name in WINDOW)
     there = identifier("batch", *stream, start.cast(pa.int64()), part).to_pylist()
     places = ours.slice(0, EXAMPLES)
-    connection.register("places", counted(places))
-    examples = records(asked(connection, EXAMPLE))
+    connection.register("places", times_to_numbers(places))
+    examples = records(execute(connection, EXAMPLE))
     for example, place, batch in zip(examples, records(places), there, strict=False):
         example[RULES] = f"window from {place['window_start']}, part {place['part']}"
         example[LEDGER] = batch

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.reading.tables import recorded_rules
-from windrow.verify.columns import Ints, exploded, numbers
+from windrow.verify.columns import Ints, explode, numbers
 from windrow.verify.snapshot import LedgerContents
 
 
@@ -100,7 +100,7 @@ def read_history(snapshot: LedgerContents, readable: int, verified: int = 0) -> 
     known = [RecordedRules.recorded(text) for text in encoded.dictionary.to_pylist()]
     rules = [known[index] for index in encoded.indices.to_pylist()]
     version, read_in = numbers(read["version"]), numbers(read["microbatch"])
-    clocks = exploded(history, "clocks")
+    clocks = explode(history, "clocks")
     return MicrobatchHistory(
         kinds=kinds,
         rules=[rules[0] if rules else RecordedRules.recorded(snapshot.progress.rules), *rules],

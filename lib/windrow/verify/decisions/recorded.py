@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.verify.columns import kept, numbers
+from windrow.verify.columns import numbers, select_rows
 from windrow.verify.decisions.microbatch_history import MicrobatchHistory
-from windrow.verify.decisions.relations import apart
+from windrow.verify.decisions.relations import differing_pairs
 from windrow.verify.decisions.windows import FLUSH_CUTS, FLUSHED
-from windrow.verify.report import Difference, differing
+from windrow.verify.report import Difference, difference_in_rows
 from windrow.verify.snapshot import LedgerContents
-from windrow.verify.tables import asked
+from windrow.verify.tables import execute
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -102,7 +102,7 @@ ORDER BY r.id
 
 def check_clocks(connection: DuckDBPyConnection, history: MicrobatchHistory) -> Iterator[Difference]:
     """Check that each microbatch recorded the clocks, floors and cuts that follow from log, ticks and rules."""
-    by_log, by_ledger = apart(connection, EXPECTED, RECORDED, ["microbatch", "source"])
+    by_log, by_ledger = differing_pairs(connection, EXPECTED, RECORDED, ["microbatch", "source"])
     microbatch, source = (pc.coalesce(by_log[name], by_ledger[name]) for name in ("microbatch", "source"))
     rows = pa.table(
         {
@@ -118,13 +118,13 @@ def check_clocks(connection: DuckDBPyConnection, history: MicrobatchHistory) -> 
         }
     )
     expects = "clock, floor and cut of each source, as the log and the rules move them"
-    yield from differing("clocks by the log", expects, rows, "clocks recorded otherwise")
+    yield from difference_in_rows("clocks by the log", expects, rows, "clocks recorded otherwise")
 
 
 def check_ticks(connection: DuckDBPyConnection) -> Iterator[Difference]:
     """Check that a tick raises the floor of a source to the greatest timeout it closes, or all floors to one time."""
     expects = "floors at the greatest timeout that a source closed, or all at one time"
-    yield from differing("ticks", expects, asked(connection, TICKS), "ticks that raised floors otherwise")
+    yield from difference_in_rows("ticks", expects, execute(connection, TICKS), "ticks that raised floors otherwise")
 
 
 def check_rules(snapshot: LedgerContents, history: MicrobatchHistory) -> Iterator[Difference]:
@@ -132,12 +132,12 @@ def check_rules(snapshot: LedgerContents, history: MicrobatchHistory) -> Iterato
     changes = [change for change in history.changes() if change > 1 and history.kinds[change] != "rules"]
     wrong = [change for change in changes if history.rules[change] != history.rules[change - 1]]
     names = ["microbatch", "kind", "rules"]
-    rows = kept(snapshot.history, np.isin(numbers(snapshot.history["microbatch"]), wrong), names)
+    rows = select_rows(snapshot.history, np.isin(numbers(snapshot.history["microbatch"]), wrong), names)
     expects = "other rules only from a microbatch of kind rules on"
-    yield from differing("rules", expects, rows, "microbatches with other rules")
+    yield from difference_in_rows("rules", expects, rows, "microbatches with other rules")
 
 
 def check_ahead(connection: DuckDBPyConnection) -> Iterator[Difference]:
     """Check that all messages of the loaded part that were ahead of the clock in a microbatch missed one bound."""
     expects = "ahead of one time in a microbatch"
-    yield from differing("clock_ahead", expects, asked(connection, OTHERS_AHEAD), "rejections")
+    yield from difference_in_rows("clock_ahead", expects, execute(connection, OTHERS_AHEAD), "rejections")

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from windrow.columnar.arrow import counted
+from windrow.columnar.arrow import times_to_numbers
 from windrow.model.messages import EARLIEST, INVALID_VALUE, LATEST
 from windrow.verify.decisions.microbatch_history import MicrobatchHistory
-from windrow.verify.tables import timed
+from windrow.verify.tables import with_times
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -256,7 +256,7 @@ def relate_history(connection: DuckDBPyConnection, history: MicrobatchHistory, a
         "clocks": history.clocks,
     } | {name: ask(query) for name, query in OF_LEDGER.items()}
     for name, rows in tables.items():
-        connection.register(name, counted(rows))
+        connection.register(name, times_to_numbers(rows))
     connection.register("sent_in_parts", sent(SENT))
     for statement in (SENT_TOGETHER, MOVES, STATES, CUTS):
         connection.execute(statement)
@@ -284,7 +284,9 @@ def judge_part(connection: DuckDBPyConnection, choice: StreamChoice) -> None:
     connection.execute(JUDGED)
 
 
-def apart(connection: DuckDBPyConnection, one: str, other: str, keys: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+def differing_pairs(
+    connection: DuckDBPyConnection, one: str, other: str, keys: Sequence[str]
+) -> tuple[pa.Table, pa.Table]:
     """Return a row of each of two queries for the keys whose rows are not the same in both, in the order of the keys.
 
     Where a query has no row, all its columns are NULL; NULL equals NULL, and rows that come twice are two.
@@ -305,5 +307,5 @@ def apart(connection: DuckDBPyConnection, one: str, other: str, keys: Sequence[s
         ORDER BY {order}
     """)
     rows = pairs.to_arrow_table().combine_chunks()
-    ours, theirs = (timed(pa.Table.from_struct_array(rows[name])) for name in ("ours", "theirs"))
+    ours, theirs = (with_times(pa.Table.from_struct_array(rows[name])) for name in ("ours", "theirs"))
     return ours, theirs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from windrow.model.chunks import REASONS
 from windrow.model.messages import EARLIEST, LATEST
-from windrow.verify.invariants.invariant import encoded
+from windrow.verify.invariants.invariant import encode_component
 from windrow.verify.invariants.relations import FORMAT_REJECTION, REJECTION, TOTAL
 
 MESSAGE = "id, reason, source, key, type, event_time, received_at"
@@ -23,7 +23,8 @@ REJECTIONS = (
         "id",
         "The id of a rejection has a depot version, the stream and a number.",
         "id, source, key",
-        f"id = concat_ws('/', 'rejected', named_version, {encoded('source')}, {encoded('key')}, named_number) "
+        f"id = concat_ws('/', 'rejected', named_version, {encode_component('source')}, {encode_component('key')}, "
+        "named_number) "
         "AND named_version <> '' AND named_number <> ''",
     ),
     REJECTION.invariant(

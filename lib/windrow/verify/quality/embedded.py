@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from windrow.delta.query import answer
+from windrow.delta.query import execute
 from windrow.model import tables
 from windrow.reading.tables import Ledger, open_ledger
 from windrow.verify.invariants import for_duckdb, payload_bytes, views
@@ -101,7 +101,7 @@ class EmbeddedRows:
     def ask(self, statement: str) -> pa.Table:
         """Return the answer to a statement, in which `{batch}` is the ledger."""
         ledger = "ledger" if ASKS_FOR_LONG.search(statement) else "all_rows"
-        return answer(self.connection, for_duckdb(statement.format(batch=ledger))).read_all()
+        return execute(self.connection, for_duckdb(statement.format(batch=ledger))).read_all()
 
     def batch(self, context: Any, name: str) -> tuple[Any, pd.DataFrame]:
         """Return a batch definition for pandas, and a frame of one row that refers to these rows."""

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.verify.columns import identifier, kept, multiset_difference, numbers
+from windrow.verify.columns import identifier, multiset_difference, numbers, select_rows
 from windrow.verify.depot import DepotMessages
-from windrow.verify.report import Difference, differing, unequal
+from windrow.verify.report import Difference, difference_in_numbers, difference_in_rows
 from windrow.verify.snapshot import BYTES, LedgerContents, RawRows, bytes_of
 
 PLACE = ["id", "reason", "raw_source", "chunk", "offset", "received_at"]
@@ -28,7 +28,9 @@ def check_raw(snapshot: LedgerContents, depot: DepotMessages) -> Iterator[Differ
     yield from _bytes(snapshot, raw, depot.formatted)
     yield from _refused(snapshot, raw, depot.formatted)
     if depot.several is not None:
-        yield from differing("records of several lines", "one record by the grammar", depot.several, "hold several")
+        yield from difference_in_rows(
+            "records of several lines", "one record by the grammar", depot.several, "hold several"
+        )
     if snapshot.progress.depot_version == depot.last:
         yield from _unfinished(raw, depot.formatted)
 
@@ -37,14 +39,14 @@ def _balance(raw: RawRows) -> Iterator[Difference]:
     """Check that bytes read = in records + rejected + repeated + unfinished, and that rejections hold the rejected."""
     read, framed, rejected, repeated = (int(pc.sum(raw.byte_count[name]).as_py() or 0) for name in BYTES)
     total = framed + rejected + repeated + bytes_of(raw.partial)
-    yield from unequal("bytes", read, total, "bytes in records, rejected, repeated and unfinished")
-    yield from unequal("rejected bytes", rejected, bytes_of(raw.rejected), "bytes in rejections")
+    yield from difference_in_numbers("bytes", read, total, "bytes in records, rejected, repeated and unfinished")
+    yield from difference_in_numbers("rejected bytes", rejected, bytes_of(raw.rejected), "bytes in rejections")
 
 
 def _payloads(raw: RawRows) -> Iterator[Difference]:
     """Check that no rejection of the format has a payload; the invariants check its other columns, without payloads."""
-    rows = kept(raw.rejected, raw.rejected["payload"].is_valid().to_numpy(), PLACE)
-    yield from differing("payloads of the format", "no payload", rows, "rejections")
+    rows = select_rows(raw.rejected, raw.rejected["payload"].is_valid().to_numpy(), PLACE)
+    yield from difference_in_rows("payloads of the format", "no payload", rows, "rejections")
 
 
 def _ids(raw: RawRows) -> Iterator[Difference]:
@@ -66,7 +68,7 @@ def _as_named(rows: pa.Table, expected: pa.ChunkedArray) -> Iterator[Difference]
     """Compare the ids of rows with the expected ones."""
     wrong = pc.invert(pc.fill_null(pc.equal(rows["id"], expected), False))
     examples = rows.select(["id"]).append_column("by its columns", expected).filter(wrong)
-    yield from differing("ids", "the id that the columns make", examples, "rows with another id")
+    yield from difference_in_rows("ids", "the id that the columns make", examples, "rows with another id")
 
 
 def _bytes(snapshot: LedgerContents, raw: RawRows, formatted: RawRows) -> Iterator[Difference]:
@@ -78,10 +80,10 @@ def _bytes(snapshot: LedgerContents, raw: RawRows, formatted: RawRows) -> Iterat
     there = there.filter(pc.equal(there["bytes_count"], there["count_all"]))
     both = there.join(raw.byte_count, "microbatch", join_type="inner").sort_by("microbatch")
     wrong = numbers(both["bytes_sum"]) != numbers(both["bytes_read"])
-    rows = kept(both, wrong, ["microbatch", "bytes_sum", "bytes_read"])
+    rows = select_rows(both, wrong, ["microbatch", "bytes_sum", "bytes_read"])
     rows = rows.rename_columns(["microbatch", "in the depot", "in the history"])
     expected = "as many bytes as the depot has in the versions read"
-    yield from differing("bytes read", expected, rows, "microbatches")
+    yield from difference_in_rows("bytes read", expected, rows, "microbatches")
 
 
 def _refused(snapshot: LedgerContents, raw: RawRows, formatted: RawRows) -> Iterator[Difference]:
@@ -93,16 +95,16 @@ def _refused(snapshot: LedgerContents, raw: RawRows, formatted: RawRows) -> Iter
     there, rejected = there.select(names), raw.rejected.select(names)
     expected = "what the format refuses of the depot, each once"
     missing, other = map(_shown, multiset_difference(there, rejected))
-    yield from differing("refused by the format", expected, missing, "missing or different in the ledger")
-    yield from differing("refused by the format", expected, other, "in the ledger, not in the depot")
+    yield from difference_in_rows("refused by the format", expected, missing, "missing or different in the ledger")
+    yield from difference_in_rows("refused by the format", expected, other, "in the ledger, not in the depot")
 
 
 def _unfinished(raw: RawRows, formatted: RawRows) -> Iterator[Difference]:
     """Check that the partial rows hold what is unfinished in the depot."""
     expected = "what is unfinished in each raw source"
     missing, other = map(_shown, multiset_difference(formatted.partial, raw.partial))
-    yield from differing("unfinished", expected, missing, "partial rows missing or different in the ledger")
-    yield from differing("unfinished", expected, other, "partial rows that the depot does not give")
+    yield from difference_in_rows("unfinished", expected, missing, "partial rows missing or different in the ledger")
+    yield from difference_in_rows("unfinished", expected, other, "partial rows that the depot does not give")
 
 
 def _shown(rows: pa.Table) -> pa.Table:

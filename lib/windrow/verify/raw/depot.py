@@ -19,7 +19,7 @@ from windrow.expressions import ColumnMapping
 from windrow.formats.format import Format, format_of
 from windrow.formats.part import FormatPart
 from windrow.formats.raw.source import SCHEMA
-from windrow.formats.raw.spans import columns_of, used_by
+from windrow.formats.raw.spans import columns_of, narrow_format
 from windrow.formats.raw.stage import stage
 from windrow.model import tables
 from windrow.model.chunks import RAW
@@ -82,7 +82,7 @@ def _formatted(rows: pa.Table, ledger: Ledger) -> tuple[list[pa.Table], RawRows,
     for (mapping, recorded), versions in _legs(rows, ledger):
         whole = _format(recorded)
         way = find_mapping(columns_of(whole.parser.schema).names, mapping)
-        format_, columns = used_by(way, whole)
+        format_, columns = narrow_format(way, whole)
         own = rows.filter(pc.is_in(rows["version"], pa.array(versions, pa.int64())))
         staged = stage(own, partial, format_)
         framings.add(own, partial, staged, format_)

@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 
 from windrow.formats.format import Format
 from windrow.formats.part import FormatPart
-from windrow.formats.raw.arrived import arrived_of
+from windrow.formats.raw.arrived import chunks_by_source
 from windrow.formats.raw.decompression import Decompression
 from windrow.formats.raw.segment import ByteRun
 from windrow.formats.raw.source import BEGIN, CHUNK, RawSourceState, sources_of
-from windrow.formats.raw.stage import StageResult, released
+from windrow.formats.raw.stage import StageResult, release_chunks
 
 PLACE = pa.schema([("raw_source", pa.string()), ("chunk", pa.int64()), ("offset", pa.int64())])
 FOUND = PLACE.append(pa.field("form", pa.int64()))
@@ -70,9 +70,9 @@ class Framings:
         """Add what is staged of rows, given the partial rows before them. Fields named as in `PLACE` hide records."""
         limits, form = format_.limits, -1
         sources = sources_of(partial)
-        for name, chunks in arrived_of(rows).items():
+        for name, chunks in chunks_by_source(rows).items():
             source = sources.get(name) or RawSourceState(name)
-            steps, _ = released(source, chunks, format_)
+            steps, _ = release_chunks(source, chunks, format_)
             if format_.codec != "none" or source.encoded:
                 steps = Decompression.of(source, steps, format_).steps
             for run in steps:
