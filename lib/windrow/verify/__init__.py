@@ -12,8 +12,8 @@ invariants, decisions. What sources sent is read once before, because the verdic
 clock of its source, to which all parts contribute. Without messages, the rows of all streams are in DuckDB together,
 and what needs no messages is checked over them. DuckDB has half of the memory and goes to disk beyond it. Counts of
 parts are added up (`report.merge_findings`). On Spark each task does so with its streams (`executors`), and what
-concerns all of them is asked in SQL. A raw depot is formatted some raw sources at a time, here even with Spark; what the
-format refused stays in memory.
+concerns all of them is asked in SQL. A raw depot is formatted some raw sources at a time, here even with Spark; what
+the format refused stays in memory.
 """
 
 from __future__ import annotations
