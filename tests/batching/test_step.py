@@ -284,7 +284,7 @@ class Twice(Step):
 
     def decide_streams(self, arrived: pa.Table, live: pa.Table) -> tuple[pa.Table, Floors]:
         """Return what batching returns, twice."""
-        rows, cuts = super().decided(arrived, live)
+        rows, cuts = super().decide_streams(arrived, live)
         return pa.concat_tables([rows, rows]), cuts
 
 

@@ -38,7 +38,7 @@ class Inverted(Step):
 
     def decide_streams(self, arrived, live):
         """Batch, and say it wrongly."""
-        rows, cuts = super().decided(arrived, live)
+        rows, cuts = super().decide_streams(arrived, live)
         return rows.set_column(rows.column_names.index("known"), "known", pc.invert(rows["known"])), cuts
 
 
@@ -47,7 +47,7 @@ class Inventing(Step):
 
     def decide_streams(self, arrived, live):
         """Batch, and say it wrongly."""
-        rows, cuts = super().decided(arrived, live)
+        rows, cuts = super().decide_streams(arrived, live)
         count = arrived.num_rows + 1
         invented = {"id": pa.array(map(str, range(count))), "state": "rejected", "known": False}
         return pa.concat_tables([rows, tables.rows(rows.schema, invented, count)]), cuts
@@ -58,7 +58,7 @@ class Doubled(Step):
 
     def decide_streams(self, arrived, live):
         """Batch, and say it wrongly."""
-        rows, cuts = super().decided(arrived, live)
+        rows, cuts = super().decide_streams(arrived, live)
         return pa.concat_tables([rows, rows]), cuts
 
 
