@@ -169,7 +169,7 @@ def test_status(tables: Path, spark: SparkSession, capsys: pytest.CaptureFixture
 def test_history(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The microbatches are listed."""
     rows = answer(tables, capsys, "status", "--history", "20", "--engine", "spark")["microbatches"]
-    assert [(row["kind"], row["messages"]) for row in rows] == [("data", 10)]
+    assert [row["messages"] for row in rows if row["kind"] == "data"] == [10]  # a slow run ticks as well
 
 
 @pytest.mark.ci

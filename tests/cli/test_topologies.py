@@ -105,7 +105,7 @@ def test_status(counting: Command) -> None:
     counting("settings", "seen:topology", "max_messages=7")
     found = counting("status", "seen:topology", "--json").json()
     assert (found["states"], found["options"]) == ({"seen": 1}, {"max_messages": "7"})
-    assert list(found["events"]) == ["hour"]
+    assert list(found["events_due_at"]) == ["hour"]
     [depot] = found["depots"]
     assert (depot["name"], depot["versions_waiting"]) == ("messages", 0)
     said = counting("status", "seen:topology").out

@@ -62,7 +62,7 @@ class TestTune:
         """
         said = filled("tune", *PAIRS, "--limit", "2")
         assert "There are more: these are the last 2 (--limit; --from and --to choose others)." in said.out
-        assert filled("tune", *PAIRS, "--limit", "2", "--json").json()["cut"] is True
+        assert filled("tune", *PAIRS, "--limit", "2", "--json").json()["truncated"] is True
 
     def test_picture(self, filled: Command, tmp_path: Path) -> None:
         """

@@ -76,7 +76,7 @@ def test_refuses(follow: Any, text: str, says: str) -> None:
         "<!-- given: x = 7 -->\n<!-- prints: 8 -->\n```python\nprint(x + 1)\n```",
         "```python\nx = 1\n```\n```python\nprint(x)\n```\n<!-- output -->\n```text\n1\n```",
         "```sh\nwindrow init > said\n```",
-        '<!-- output of: windrow init --json -->\n```json\n{"written": false}\n```',
+        '<!-- output of: windrow init --json -->\n```json\n{"created": false}\n```',
         "```yaml\non: [push]\n```\n```ini\n[Service]\nExecStart=windrow run\n```",
     ],
 )
