@@ -34,9 +34,9 @@ class ScenarioLog:
 
     def committed(self, done: CommittedMicrobatch) -> None:
         """Tell of a microbatch."""
-        self.paths |= {done.path} if done.kind == "data" else set()
+        self.paths |= {done.processed_on} if done.kind == "data" else set()
         self.tell(
-            f"microbatch {done.microbatch} ({done.kind}, {done.path}, attempt {done.attempt}): "
+            f"microbatch {done.microbatch} ({done.kind}, {done.processed_on}, attempt {done.attempt}): "
             f"{done.messages:,} messages, {done.opened:,} opened, {done.closed:,} closed, {done.rejected:,} rejected"
         )
 
