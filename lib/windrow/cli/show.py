@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.markup import escape
 
-from windrow.cli.shared_options import CommandContext, Key, Source, command, pluralize, print_line
+from windrow.cli.shared_options import CommandContext, Key, Source, command, print_line
 from windrow.errors import SettingsError
 from windrow.model import timestamps as moments
+from windrow.model.printable import pluralize
 
 if TYPE_CHECKING:
     from windrow.reading import Arrival
@@ -210,7 +211,7 @@ def _print_batch(row: dict[str, Any], whole: bool) -> None:
         f"{row['bytes']:,} bytes"
     )
     if "closing" in row:
-        print_line(f"  open because {row['closing']['why']}; closes {row['closing']['when']}")
+        print_line(f"  open because {row['closing']['reason']}; closes {row['closing']['when']}")
     shown = row["messages"] if whole else row["messages"][:5]
     for message in shown:
         print_line(f"    {message['event_time']}  {message['type']}  {_payload(message)}", markup=False)
