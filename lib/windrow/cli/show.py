@@ -211,7 +211,7 @@ def _print_batch(row: dict[str, Any], whole: bool) -> None:
         f"{row['bytes']:,} bytes"
     )
     if "closing" in row:
-        print_line(f"  open because {row['closing']['reason']}; closes {row['closing']['when']}")
+        print_line(f"  open because {row['closing']['reason']}; closes {row['closing']['closes']}")
     shown = row["messages"] if whole else row["messages"][:5]
     for message in shown:
         print_line(f"    {message['event_time']}  {message['type']}  {_payload(message)}", markup=False)
