@@ -19,7 +19,7 @@ MAX_MESSAGES, MAX_LINES = 1_500, 500  # of a timeline; each line takes about a k
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A picture as the address of an image that the page holds, what it shows, and the command that draws it alone."""
+    """A picture as the address of an image that the page holds, what it shows, and a command that draws it."""
 
     name: str
     caption: str
@@ -34,7 +34,7 @@ def charts_of(book: Ledger, history: pa.Table | None, source: str | None) -> tup
 
 def topology_charts(history: pa.Table | None) -> tuple[list[Chart], str]:
     """Return the picture of the microbatches of a topology, or none and the reason."""
-    return _drawn(lambda: _microbatches(history))
+    return _drawn(lambda: _microbatches(history, ""))  # `windrow plot` draws no topology
 
 
 def _drawn(draw: Callable[[], Iterator[Chart]]) -> tuple[list[Chart], str]:
@@ -57,7 +57,7 @@ def _batcher_charts(book: Ledger, history: pa.Table | None, source: str | None) 
         yield Chart("batches", caption, "windrow plot --chart batches --out batches.html", image(picture))
     except NotFoundError:
         pass
-    yield from _microbatches(history)
+    yield from _microbatches(history, "windrow plot --chart microbatches --out microbatches.html")
 
 
 def _timeline(book: Ledger, source: str | None) -> Iterator[Chart]:
@@ -78,12 +78,11 @@ def _timeline(book: Ledger, source: str | None) -> Iterator[Chart]:
     yield Chart("timeline", caption, "windrow plot --out timeline.html", image(picture))
 
 
-def _microbatches(history: pa.Table | None) -> Iterator[Chart]:
+def _microbatches(history: pa.Table | None, command: str) -> Iterator[Chart]:
     from windrow.reading import plot
 
     if history is not None:
         caption = "What microbatches read, how long their phases took, and how far they were behind"
-        command = "windrow plot --chart microbatches --out microbatches.html"
         yield Chart("microbatches", caption, command, image(plot.microbatches(history)))
 
 
