@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,7 @@ HERE = Path(__file__).parent
 COMMAND = "import sys; from windrow.cli import main; sys.argv[0] = 'windrow'; raise SystemExit(main())"
 WINDROW = [sys.executable, "-c", COMMAND]
 COLUMNS, SCALE = 112, 1.4
+BROWSERS, SCREEN = ("chromium", "chromium-browser", "google-chrome"), (1_200, 1_250)
 STALL = ("--key", "edge-c", "--from", "2026-11-21T05:54:55Z", "--to", "2026-11-21T05:57:12Z")
 LATE = (
     "--key",
@@ -49,6 +51,7 @@ def main() -> None:
         place = Path(name)
         terminal(place, "demo", "demo", "--engine", "embedded")
         configured = ("--config", "demo/windrow.toml")
+        screenshot(place, "report", place / "demo" / "report.html")
         plot(place, "timeline", *STALL, *configured)
         plot(place, "batches", "--chart", "batches", *configured)
         pairs = ("--windows", "1s,2s,5s,10s,30s", "--delays", "1s,2s,5s,10s,25s,56s")
@@ -125,6 +128,18 @@ def terminal(place: Path, name: str, *arguments: str) -> None:
     console.print(Text.from_ansi(f"$ windrow {' '.join(arguments)}\n{said.rstrip()}"))
     drawn = console.export_svg(title="windrow", theme=MONOKAI, font_aspect_ratio=0.61).replace("Fira Code", "monospace")
     (HERE / f"{name}.png").write_bytes(vl_convert.svg_to_png(drawn, scale=SCALE))
+
+
+def screenshot(place: Path, name: str, page: Path) -> None:
+    """Make a picture of the top of a page in Chromium, which must be installed; write it by what the docs call it."""
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        raise SystemExit(f"The picture of the report needs a browser: {', '.join(BROWSERS)}.")
+    flags = ("--headless=new", "--no-sandbox", "--hide-scrollbars", f"--user-data-dir={place / 'browser'}")
+    size, picture = f"--window-size={SCREEN[0]},{SCREEN[1]}", f"--screenshot={HERE / f'{name}.png'}"
+    shown = place / "shown.html"  # the directory of this run says nothing to a reader
+    shown.write_text(page.read_text(encoding="utf-8").replace(str(place), "/srv"), encoding="utf-8")
+    subprocess.run([browser, *flags, size, picture, shown.as_uri()], check=True, capture_output=True)  # noqa: S603
 
 
 def with_palette(picture: Path) -> None:

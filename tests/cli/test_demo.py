@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Command
+from tests.report.parsed import parsed
 
 
 def check(document: dict[str, Any], directory: Path) -> None:
@@ -15,6 +16,7 @@ def check(document: dict[str, Any], directory: Path) -> None:
     assert document["needed_delay"]["required_max_delay_us"] == 55_922_104
     html = (directory / document["picture"]).read_text(encoding="utf-8")
     assert "edge-c" in html
+    assert "edge-c" in parsed(directory / document["report"]).column("rejections", 0)
 
 
 def test_embedded(windrow: Command, tmp_path: Path) -> None:

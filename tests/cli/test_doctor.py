@@ -21,10 +21,10 @@ class TestDoctor:
         assert "the books balance: 5 messages read, 4 in batches, 1 rejected" in said.out
 
     def test_json(self, filled: Command) -> None:
-        """With --json the findings are one document, each with what it is about, level, code, what and what to do."""
+        """With --json the findings are one document, each with its subject, level, code, message, hint and sources."""
         document = filled("doctor", "--json").json()
         assert (document["ok"], document["errors"]) == (True, 0)
-        assert {"about", "level", "code", "message", "hint"} == document["findings"][0].keys()
+        assert {"about", "level", "code", "message", "hint", "sources"} == document["findings"][0].keys()
 
     def test_an_error_ends_with_1(self, filled: Command, tmp_path: Path) -> None:
         """One error makes the exit status 1, and its hint is said."""

@@ -68,7 +68,7 @@ class TestFailIf:
         assert "the 10 sources of 21 that are furthest behind; --sources shows all" in said
         assert "device-00 100.1 s, device-01 99.1 s" in said
         assert "device-09 " in said
-        assert "and 11 more; --sources shows all" in said
+        assert "and 11 more; `windrow status --sources` shows all" in said
         assert "device-10" not in said
         assert all(source in whole for _, source in late)
         assert "--sources" not in whole

@@ -191,7 +191,7 @@ class TestElsewhere:
             if number in {0, 1, 4}:
                 [done] = elsewhere(bronze, format_="delta")
                 assert (done.messages, done.already_ingested) == ({0: 1, 1: 1, 4: 3}[number], False)
-                assert elsewhere(bronze, format_="delta")[0].known
+                assert elsewhere(bronze, format_="delta")[0].already_ingested
         depot = str(tmp_path / "away" / "depot")
         assert sorted(row["type"] for row in rows(depot)) == [f"{number}a" for number in range(5)]
         assert [one["operation"] for one in DeltaTable(depot).history()] == ["WRITE"] * 3 + ["CREATE TABLE AS SELECT"]

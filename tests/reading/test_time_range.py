@@ -8,10 +8,12 @@ import pytest
 from tests.clocks import NOW, ManualClock
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
-from tests.messages import SECOND, log, message
+from tests.messages import SECOND, log, message, microseconds
 from windrow.errors import NotFoundError
 from windrow.model import tables
 from windrow.reading import time_range
+from windrow.reading.tables import open_ledger
+from windrow.reading.time_range import recent_stretch
 
 
 @pytest.fixture(scope="module")
@@ -95,3 +97,33 @@ class TestRange:
 def micro(moment: object) -> int:
     """Return a moment in microseconds."""
     return pa.scalar(moment, pa.timestamp("us", tz="UTC")).cast(pa.int64()).as_py()
+
+
+class TestRecentStretch:
+    def test_last(self, busy):
+        """Of all sources it ends after the last message, and holds about as many messages as asked for."""
+        start, end = recent_stretch(open_ledger(busy.ledger), None, 40)
+        found = time_range(busy.ledger, start=start, end=end, most=40)
+        counted = sum(found.batches["message_count"].to_pylist()) + found.rejected.num_rows
+        assert 40 <= counted < sum(streams(busy).values()) / 2
+        ends = [row["window_end"] for row in busy.rows("open", "closed")]
+        assert microseconds(max(ends)) <= end
+
+    def test_of_a_source(self, tmp_path, clock, embedded):
+        """Of a source it ends at its last rejection, whatever came later."""
+        world = World(tmp_path, clock)
+        world.publish(
+            [message("a", NOW, NOW), message("late", NOW - 60 * SECOND, NOW + SECOND)],
+            [message("a", NOW + at * SECOND, NOW + at * SECOND) for at in range(100, 1_000, 20)],
+        )
+        world.runner(embedded).once()
+        start, end = recent_stretch(open_ledger(world.ledger), "", 100)
+        assert start <= NOW < NOW + SECOND < end < NOW + 100 * SECOND
+
+    def test_nothing(self, tmp_path, clock, embedded):
+        """A source without a rejection, or a ledger without a message, has none."""
+        world = World(tmp_path, clock)
+        world.publish([message("a", NOW, NOW)])
+        world.runner(embedded).once()
+        with pytest.raises(NotFoundError):
+            recent_stretch(open_ledger(world.ledger), "", 100)

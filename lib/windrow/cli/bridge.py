@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from windrow.cli.progress import count_messages
-from windrow.cli.shared_options import CommandContext, command, pluralize
+from windrow.cli.shared_options import CommandContext, command
 from windrow.cli.terminal import stderr_console
 from windrow.errors import SettingsError
 from windrow.model.durations import SECOND, microseconds
+from windrow.model.printable import pluralize
 from windrow.settings.path_cache import PRODUCE
 
 if TYPE_CHECKING:

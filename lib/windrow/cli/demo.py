@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from windrow.cli import running, shared_options
+from windrow.cli import running
 from windrow.cli.ingest import ingest_files
 from windrow.cli.shared_options import CommandContext, command, print_line
 from windrow.cli.terminal import stderr_console
 from windrow.errors import MissingExtraError
 from windrow.model.durations import SECOND
+from windrow.model.printable import pluralize
 from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ RULES = {"window": "45s", "max_delay": "30s", "on_repeat": "keep"}
 def demo(
     call: CommandContext,
     into: Annotated[
-        Path, typer.Option("--into", help="Directory for the tables, the picture and the settings.")
+        Path, typer.Option("--into", help="Directory for the tables, the picture, the report and the settings.")
     ] = Path("demo"),
 ) -> None:
     """Batch five minutes of real measurements, and draw a picture.
@@ -57,7 +58,8 @@ def demo(
     step(f"[bold]3 of 3, results[/bold], on the {ran_on} engine")
     result = _found(settings)
     picture = _picture(settings, into, _stalling(result))
-    result |= {"picture": picture and str(picture)}
+    page = _page(settings, into)
+    result |= {"picture": picture and str(picture), "report": page and str(page)}
     query = QUERY.format(ledger=Path(settings.ledger).resolve())
     document = {"into": into, "engine": ran_on, **result, "query": query}
     call.answer(document, tell=lambda: _print(result, into, query))
@@ -126,8 +128,22 @@ def _picture(settings: Settings, into: Path, host: str) -> Path | None:
     return picture
 
 
+def _page(settings: Settings, into: Path) -> Path | None:
+    """Write the report of the ledger; None without the package that writes it."""
+    from windrow import report
+
+    page = into / "report.html"
+    try:
+        report.require_page(page)
+    except MissingExtraError as error:
+        stderr_console.print(f"no report: {error.message}. {error.hint}", markup=False)
+        return None
+    report.save(report.batcher_report(settings, WallClock().now()), page)
+    return page
+
+
 def _print(result: dict[str, Any], into: Path, query: str) -> None:
-    count = shared_options.pluralize
+    count = pluralize
     print_line(
         f"{count(result['closed_batches'], 'closed batch')}, {result['messages_per_closed_batch']} messages each; "
         f"{count(result['open_batches'], 'batch')} still open, because the recording ends. A later run closes them."
@@ -137,6 +153,8 @@ def _print(result: dict[str, Any], into: Path, query: str) -> None:
     print_line(_stall(result))
     if result["picture"]:
         print_line(f"Picture: {result['picture']} (open it in a browser)")
+    if result["report"]:
+        print_line(f"Report: {result['report']} (what is wrong, which source, why, since when)")
     config = into / "windrow.toml"
     print_line("\nTry:")
     for arguments in ("status", "show --rejected", "verify"):

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from windrow.cli.shared_options import CommandContext, TopologyArgument, command, platform_reads, pluralize, print_line
+from windrow.cli.shared_options import CommandContext, TopologyArgument, command, platform_reads, print_line
 from windrow.cli.terminal import stderr_console, stdout_console
 from windrow.errors import TableMissingError, WindrowError
+from windrow.model.printable import pluralize
 from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from windrow.cli.progress import steps
-from windrow.cli.shared_options import CommandContext, Key, Source, command, pluralize, print_line
+from windrow.cli.shared_options import CommandContext, Key, Source, command, print_line
 from windrow.cli.terminal import stderr_console
 from windrow.errors import OutputFileError
 from windrow.model import timestamps as moments
+from windrow.model.printable import pluralize
 
 if TYPE_CHECKING:
     from windrow.reading.export import ExportResult

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from windrow.cli.progress import byte_count
-from windrow.cli.shared_options import CommandContext, pluralize, print_line, text_table
+from windrow.cli.shared_options import CommandContext, print_line, text_table
 from windrow.cli.terminal import stdout_console
+from windrow.model.printable import pluralize
 from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:

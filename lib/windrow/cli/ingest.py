@@ -8,9 +8,10 @@ import typer
 
 from windrow.cli.format_check import check_files
 from windrow.cli.progress import byte_count, count_messages
-from windrow.cli.shared_options import CommandContext, command, pluralize, print_line
+from windrow.cli.shared_options import CommandContext, command, print_line
 from windrow.errors import SettingsError
 from windrow.formats.installed import names
+from windrow.model.printable import pluralize
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.path_cache import INGEST_RAW
 

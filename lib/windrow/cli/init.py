@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from windrow.cli import shared_options
-from windrow.cli.shared_options import CommandContext, command, pluralize
+from windrow.cli.shared_options import CommandContext, command
 from windrow.errors import SettingsError
+from windrow.model.printable import pluralize
 from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from windrow.cli.shared_options import CommandContext, IfExists, TopologyArgument, command, pluralize, print_line
+from windrow.cli.shared_options import CommandContext, IfExists, TopologyArgument, command, print_line
 from windrow.cli.terminal import stderr_console
 from windrow.errors import SettingsError
+from windrow.model.printable import pluralize
 from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:

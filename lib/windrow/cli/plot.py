@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from windrow.cli.shared_options import CommandContext, Source, command, pluralize
+from windrow.cli.shared_options import CommandContext, Source, command
 from windrow.cli.terminal import stderr_console
 from windrow.errors import SettingsError
 from windrow.model import timestamps as moments
+from windrow.model.printable import pluralize
 
 if TYPE_CHECKING:
     import altair as alt

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from windrow.cli.progress import count_messages
-from windrow.cli.shared_options import CommandContext, command, pluralize
+from windrow.cli.shared_options import CommandContext, command
 from windrow.errors import InputFileError, SettingsError
 from windrow.model.durations import SECOND
+from windrow.model.printable import pluralize
 from windrow.settings.path_cache import PRODUCE
 
 if TYPE_CHECKING:

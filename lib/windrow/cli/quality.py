@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.markup import escape
 
-from windrow.cli.shared_options import CommandContext, IfExists, command, pluralize, print_line, text_table
+from windrow.cli.shared_options import CommandContext, IfExists, command, print_line, text_table
 from windrow.cli.terminal import stderr_console, stdout_console
 from windrow.errors import SettingsError
+from windrow.model.printable import pluralize
 
 if TYPE_CHECKING:
     from windrow.settings.settings import Settings

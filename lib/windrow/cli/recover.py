@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windrow.cli.shared_options import CommandContext, command, pluralize
+from windrow.cli.shared_options import CommandContext, command
 from windrow.cli.terminal import stderr_console
+from windrow.model.printable import pluralize
 
 if TYPE_CHECKING:
     from windrow.runtime.recover import RecoveryResult

@@ -10,9 +10,10 @@ import typer
 from rich.markup import escape
 
 from windrow.cli.progress import steps
-from windrow.cli.shared_options import CommandContext, TopologyArgument, command, pluralize, print_line
+from windrow.cli.shared_options import CommandContext, TopologyArgument, command, print_line
 from windrow.errors import SettingsError
 from windrow.model.durations import microseconds, to_toml
+from windrow.model.printable import pluralize
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.path_cache import REPLAY
 from windrow.settings.settings import Settings

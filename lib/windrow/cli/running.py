@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from windrow.cli import shared_options
-from windrow.cli.shared_options import CommandContext, pluralize
+from windrow.cli.shared_options import CommandContext
 from windrow.delta.locations import local_path
 from windrow.errors import first_line
+from windrow.model.printable import pluralize
 from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:

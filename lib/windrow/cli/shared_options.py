@@ -305,9 +305,3 @@ def text_table(heads: Iterable[str], rows: Iterable[Sequence[str]], **look: Any)
     for row in rows:
         table.add_row(*row)
     return table
-
-
-def pluralize(number: int, noun: str) -> str:
-    """Return `1 message`, `2 messages`, `3 batches`."""
-    plural = noun + ("es" if noun.endswith(("ch", "s")) else "s")
-    return f"{number:,} {noun if number == 1 else plural}"

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.markup import escape
 
-from windrow.cli.shared_options import CommandContext, Key, Source, command, pluralize, print_line
+from windrow.cli.shared_options import CommandContext, Key, Source, command, print_line
 from windrow.errors import SettingsError
 from windrow.model import timestamps as moments
+from windrow.model.printable import pluralize
 
 if TYPE_CHECKING:
     from windrow.reading import Arrival

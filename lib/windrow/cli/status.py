@@ -18,27 +18,25 @@ from windrow.cli.shared_options import (
     TopologyArgument,
     command,
     json_text,
-    pluralize,
     print_line,
     text_table,
 )
 from windrow.cli.terminal import stderr_console, stdout_console, write
 from windrow.errors import SettingsError
-from windrow.model.durations import approximate_text, microseconds
-from windrow.model.printable import printable
+from windrow.model.durations import microseconds
+from windrow.model.printable import pluralize, printable
 from windrow.model.timestamps import time_text
 from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from windrow.reading import BatcherStatus, NeededDelay, Status
+    from windrow.reading import BatcherStatus, Status
     from windrow.reading.alarms import Condition
     from windrow.reading.status import DepotStatus
     from windrow.topology.status import TopologyStatus
 
 EVERY = "2s"
-TENTH = 100_000  # of a second
 WORST = 10  # sources, unless all are asked for
 FailIf = Annotated[
     list[str] | None,
@@ -174,6 +172,8 @@ def _look_at_topology(call: CommandContext, alarms: Sequence[Condition], topolog
 
 def _look(status: Status, own: AlgorithmView, alarms: Sequence[Condition], now: int) -> StatusView:
     """Return a look at what batcher and topology have in common, and at what is their `own`."""
+    from windrow.reading.status_text import lag_text
+
     holding = [condition for alarm in alarms if (condition := alarm.holds(status))]
     paused = "; paused" if status.ledger.paused else ""
     microbatch = f"microbatch {status.ledger.microbatch}"
@@ -183,7 +183,7 @@ def _look(status: Status, own: AlgorithmView, alarms: Sequence[Condition], now: 
         lines=_lines(status, own),
         tables=[table for table in (*own.tables, _microbatches(status)) if table.row_count],
         remarks=[*own.remarks, _reach(status)],
-        line=f"{_second(now)}  {microbatch}; {_lag(status)}; {own.line}{paused}",
+        line=f"{_second(now)}  {microbatch}; {lag_text(status)}; {own.line}{paused}",
         holding=holding,
     )
 
@@ -194,11 +194,13 @@ def _second(now: int) -> str:
 
 
 def _lines(status: Status, own: AlgorithmView) -> list[str]:
+    from windrow.reading.status_text import lag_text
+
     return [
         *(f"depot   {_depot(depot, own.named)}" for depot in status.depots),
         f"ledger  {status.ledger.path}, version {status.ledger.version}; {own.what}",
         *(["paused  nothing is read until `windrow resume`"] if status.ledger.paused else []),
-        f"lag     {_lag(status)}",
+        f"lag     {lag_text(status)}",
         *(line for depot in status.depots for line in _changed(depot, own.named)),
         *own.lines,
         f"read    {_totals(status)}",
@@ -262,17 +264,19 @@ def _of_topology(status: TopologyStatus) -> AlgorithmView:
 
 
 def _of_batcher(status: BatcherStatus, most: int | None) -> AlgorithmView:
+    from windrow.reading.status_text import needed_lines, open_text
+
     rules = ", ".join(f"{name} {value}" for name, value in status.rules.items())
     lines = [
         *_kafka(status),
-        f"open    {_open(status)}",
+        f"open    {open_text(status)}",
         f"closed  {pluralize(status.closed.batches, 'batch')} with {pluralize(status.closed.messages, 'message')}",
     ]
     sources = len(status.clocks)
     behind = f"clocks: the {most} sources of {sources:,} that are furthest behind; --sources shows all"
     remarks = [
         *([behind] if most is not None and sources > most else []),
-        *_needed(status.needed_delay, most),
+        *needed_lines(status.needed_delay, most),
         *(f"hint: {hint}" for hint in status.hints),
     ]
     batches = f"{status.open.batches:,} open, {status.closed.batches:,} closed, {status.totals.rejected:,} rejected"
@@ -315,15 +319,6 @@ def _alarmed(look: StatusView) -> int:
     return 1 if look.holding else 0
 
 
-def _lag(status: Status) -> str:
-    if not status.versions_waiting:
-        return "nothing waits"
-    messages = "messages" if status.lag.messages is None else pluralize(status.lag.messages, "message")
-    return (
-        f"{messages} in {pluralize(status.versions_waiting, 'version')} wait, the oldest for {status.lag.seconds:.0f} s"
-    )
-
-
 def _kafka(status: BatcherStatus) -> list[str]:
     """Say how far the depot is behind Kafka, and which partitions are furthest behind."""
     if status.kafka is None:
@@ -335,22 +330,16 @@ def _kafka(status: BatcherStatus) -> list[str]:
     return [f"kafka   {text}{furthest and f'; most: {furthest}'}; measured at {kafka.measured_at}"]
 
 
-def _open(status: BatcherStatus) -> str:
-    if status.open.oldest is None:
-        return "no batch"
-    oldest = status.open.oldest
-    holds = f"{pluralize(status.open.batches, 'batch')} with {pluralize(status.open.messages, 'message')}"
-    stands = f"which stands at {oldest.floor}" if oldest.remaining_seconds else "which has passed it"
-    return f"{holds}; the oldest, {oldest.id}, closes at {oldest.timeout_at} by the clock of its source, {stands}"
-
-
 def _tables(status: BatcherStatus, most: int | None) -> list[Table]:
+    from windrow.reading.status_text import missed_text, short_time
+
     shown = status.clocks
     if most is not None and len(shown) > most:
         shown = tuple(sorted(shown, key=lambda row: row.clock)[:most])
-    clocks = [(row.source or "''", *map(_short, (row.clock, row.floor, row.seen_at))) for row in shown]
+    clocks = [(row.source or "''", *map(short_time, (row.clock, row.floor, row.seen_at))) for row in shown]
     refused = [
-        (row.reason, f"{row.messages:,}", _off(row.missed_by_us) if row.missed_by_us else "") for row in status.rejected
+        (row.reason, f"{row.messages:,}", missed_text(row.missed_by_us) if row.missed_by_us else "")
+        for row in status.rejected
     ]
     return [
         text_table(("source", "clock", "floor", "seen at"), clocks, title="clocks (UTC)", title_style="bold"),
@@ -358,33 +347,5 @@ def _tables(status: BatcherStatus, most: int | None) -> list[Table]:
     ]
 
 
-def _short(time: str) -> str:
-    """Return a time of JSON without what a reader of a table can do without."""
-    return time[:19].replace("T", " ")
-
-
-def _off(length: int) -> str:
-    """Return a length of time to a tenth of a second, never shorter than it is."""
-    return approximate_text(-(-length // TENTH) * TENTH)
-
-
 def _figure(value: object) -> str:
     return f"{value:,.0f}" if isinstance(value, float | int) else str(value or "")
-
-
-def _needed(needed: NeededDelay, most: int | None) -> Iterator[str]:
-    """Say which max_delay would have kept what was too old, and how many messages of wrong clocks are not counted."""
-    if needed.required_max_delay_us is not None:
-        allowed, enough = _off(needed.max_delay_us), _off(needed.required_max_delay_us)
-        sources = _needed_by_source(needed, most)
-        yield f"max_delay is {allowed}; {enough} would have kept every message that was too old ({sources})"
-    if needed.left_out:
-        yield f"{pluralize(needed.left_out, 'message')} of wrong clocks were too old as well, and are not counted there"
-
-
-def _needed_by_source(needed: NeededDelay, most: int | None) -> str:
-    """Say what each source needed, those that needed most first."""
-    shown = sorted(needed.by_source.items(), key=lambda one: -one[1])[:most]
-    more = len(needed.by_source) - len(shown)
-    by_source = ", ".join(f"{source or repr(source)} {_off(us)}" for source, us in shown)
-    return f"{by_source}, and {more:,} more; --sources shows all" if more else by_source

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from windrow.cli.progress import steps
-from windrow.cli.shared_options import CommandContext, Key, Source, command, pluralize, print_line, text_table
+from windrow.cli.shared_options import CommandContext, Key, Source, command, print_line, text_table
 from windrow.cli.terminal import stderr_console, stdout_console
 from windrow.errors import SettingsError
 from windrow.model import timestamps as moments
 from windrow.model.durations import SECOND, approximate_text
+from windrow.model.printable import pluralize
 from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:

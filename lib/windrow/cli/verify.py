@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windrow.cli.shared_options import CommandContext, TopologyArgument, command, pluralize, print_line
+from windrow.cli.shared_options import CommandContext, TopologyArgument, command, print_line
 from windrow.cli.terminal import stderr_console
 from windrow.errors import SettingsError
+from windrow.model.printable import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

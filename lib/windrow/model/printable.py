@@ -26,6 +26,12 @@ def json_text(
     return UNSAFE.sub(_escape_long, json.dumps(document, indent=indent, default=default, ensure_ascii=not unicode))
 
 
+def pluralize(number: int, noun: str) -> str:
+    """Return `1 message`, `2 messages`, `3 batches`."""
+    plural = noun + ("es" if noun.endswith(("ch", "s")) else "s")
+    return f"{number:,} {noun if number == 1 else plural}"
+
+
 def _escape(match: re.Match[str]) -> str:
     return repr(match[0])[1:-1]
 

@@ -12,6 +12,18 @@ from windrow.reading.tables import Ledger, equal, open_ledger, overlap_condition
 
 MESSAGES = "sum(CASE state WHEN 'rejected' THEN 1 ELSE message_count END)"
 
+# Messages count at the end of their window, rejected ones when they were processed.
+RECENT = """
+SELECT epoch_us(min(stamp)) AS start, epoch_us(max(stamp)) AS stop FROM (
+    SELECT stamp, messages, sum(messages) OVER (ORDER BY stamp DESC ROWS UNBOUNDED PRECEDING) AS total FROM (
+        SELECT state, CASE state WHEN 'rejected' THEN processing_time ELSE window_end END AS stamp,
+            CASE state WHEN 'rejected' THEN 1 ELSE message_count END AS messages,
+            max(CASE state WHEN 'rejected' THEN processing_time END) OVER () AS last
+        FROM ledger WHERE {asked}
+    ) AS each WHERE stamp IS NOT NULL AND ({rejected} OR stamp <= last)
+) AS counted WHERE total - messages < {most:d}
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class TimeRange:
@@ -59,6 +71,21 @@ def time_range(
         chosen=tuple((row["source"], row["key"]) for row in busiest),
         streams=busiest[0]["streams"],
     )
+
+
+def recent_stretch(book: Ledger, source: str | None, most: int) -> tuple[int, int]:
+    """Return the range [begin, end) (microseconds) of about `most` messages: the last, or up to the last rejection.
+
+    The latter is for a `source`, None for all sources. Times are those of sources' clocks. Raises NotFoundError when
+    there is no message.
+    """
+    states = ("open", "closed", "rejected")
+    asked = RECENT.format(asked=equal({"source": source}), rejected="true" if source is None else "false", most=most)
+    [row] = book.query(asked, states).to_pylist()
+    if row["start"] is None:
+        raise _nothing(None, source, bounded=False)
+    margin = max((row["stop"] - row["start"]) // 20, 1_000_000)
+    return row["start"] - margin, row["stop"] + margin
 
 
 def _read(book: Ledger, states: tuple[str, ...], schema: pa.Schema, where: str) -> pa.Table:

@@ -121,11 +121,12 @@ NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class LedgerWarning:
-    """What is off, under the code that the doctor gives it, and what to do about it."""
+    """What is off, under the code that the doctor gives it, what to do about it, and the sources that it names."""
 
     code: str
     message: str
     hint: str
+    sources: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return both as one line."""
@@ -237,6 +238,7 @@ def _shared(recent: RecentRows) -> Iterator[LedgerWarning]:
             "clock-shared",
             f"keys with different clocks share a source, and messages were too old: {', '.join(named + more)}",
             "Map source under [ingest.columns] or [depot.columns], so that each device or file has its own clock.",
+            tuple(row["source"] for row in rows[:NAMED]),
         )
 
 
@@ -247,7 +249,7 @@ def _sources(recent: RecentRows) -> Iterator[LedgerWarning]:
         return
     offsets = {row["source"]: plain_offset(row["offset_us"]) for row in recent.beyond(OFFSETS)}
     named = [
-        f"{row['source']!r} ({row['rejected']:,} of {row['read']:,}, {_apart(offsets[row['source']])})"
+        f"{row['source']!r} ({row['rejected']:,} of {row['read']:,}, {apart_text(offsets[row['source']])})"
         for row in rows[:NAMED]
     ]
     more = [f"and {len(rows) - NAMED:,} more"] if len(rows) > NAMED else []
@@ -262,6 +264,7 @@ def _sources(recent: RecentRows) -> Iterator[LedgerWarning]:
         + json.dumps(
             correct_clocks(mapping, {row["source"]: offsets[row["source"]] for row in rows}), ensure_ascii=False
         ),
+        tuple(row["source"] for row in rows[:NAMED]),
     )
 
 
@@ -286,7 +289,7 @@ def correct_clocks(mapping: Mapping[str, str], offsets: Mapping[str, int]) -> st
     return f"timestamp_micros(unix_micros({event_time}) + {shift})"
 
 
-def _apart(offset: int) -> str:
+def apart_text(offset: int) -> str:
     """Say how far a clock is off: to the second, from an hour on to the minute."""
     unit = UNITS["m"] if abs(offset) >= UNITS["h"] else SECOND
     return f"{approximate_text(max(round(abs(offset) / unit), 1) * unit)} {'behind' if offset < 0 else 'ahead'}"

@@ -26,7 +26,7 @@ ABOUT = {code: about for about, codes in CODES.items() for code in codes}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check; `hint` says what to do about a warning or an error.
+    """The result of one check; `hint` says what to do about a warning or an error, `sources` whom it names.
 
     An error keeps Windrow from working as documented; a warning may cause harm later, or affects an optional function.
     """
@@ -35,6 +35,7 @@ class Finding:
     code: str
     message: str
     hint: str = ""
+    sources: tuple[str, ...] = ()
 
     @property
     def about(self) -> str:

@@ -1,0 +1,77 @@
+"""The command `windrow report`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from windrow.cli.shared_options import CommandContext, TopologyArgument, command
+from windrow.cli.status import FailIf
+from windrow.cli.terminal import stderr_console
+from windrow.runtime.wall_clock import WallClock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from windrow.reading.alarms import Condition
+    from windrow.report import Report
+
+
+@command(
+    "config depot ledger engine",
+    example="windrow report --out report.html --fail-if 'lag>5m'   or   windrow report words:topology",
+)
+def report(
+    call: CommandContext,
+    topology: TopologyArgument = None,
+    out: Annotated[Path, typer.Option("--out", help="The page to write: .html.")] = Path("report.html"),
+    fail_if: FailIf = None,
+) -> int:
+    """Write one HTML page: what is wrong, since when, what to do.
+
+    The page has what status, doctor, show and plot say: sources with rejected messages and the reason, pictures,
+    clocks, open batches, microbatches, all checks. It is one file without scripts, which needs no network. Pictures
+    need the extra `plot`.
+    """
+    from windrow.reading import alarms
+    from windrow.report import require_page, save
+    from windrow.report.problems import verdict
+
+    require_page(out)
+    conditions = [alarms.parse(text, topology is not None) for text in fail_if or ()]
+    with stderr_console.status("reading and drawing"):
+        found = _batcher(call, conditions) if topology is None else _topology(call, topology, conditions)
+        size = save(found, out)
+    level, headline = verdict(found.problems)
+    document = {
+        "file": out,
+        "bytes": size,
+        "verdict": level,
+        "problems": [asdict(problem) for problem in found.problems],
+        "charts": [chart.name for chart in found.charts],
+        "no_charts": found.no_charts or None,
+        "failed": list(found.alarms),
+    }
+    drawn = [f"No pictures: {found.no_charts}"] if found.no_charts else []
+    call.answer(document, f"Wrote {out} ({size / 1e3:,.0f} kB). {headline}.", *drawn)
+    for sentence in found.alarms:
+        stderr_console.print(sentence, markup=False, soft_wrap=True)
+    return 1 if found.alarms else 0
+
+
+def _batcher(call: CommandContext, conditions: Sequence[Condition]) -> Report:
+    from windrow.report import batcher_report
+
+    with call.readable_settings() as chosen:
+        return batcher_report(chosen, WallClock().now(), conditions)
+
+
+def _topology(call: CommandContext, topology: str, conditions: Sequence[Condition]) -> Report:
+    from windrow.report import topology_report
+
+    _, chosen = call.topology(topology)
+    with call.readable_topology(topology) as named:
+        return topology_report(named, chosen, WallClock().now(), conditions)

@@ -1,0 +1,123 @@
+"""Read which sources have rejected messages: how many, since when, by how much they are off, why, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from windrow.model.chunks import REFUSED
+from windrow.reading.reasons import TIMES, Explanation, explain, reason_hint
+from windrow.reading.tables import Ledger, quote_text, recorded_rules
+from windrow.reading.values import records
+
+STRAYS = 0.05  # rejections that may come before the time since when a source is off
+ACCEPTED = """
+SELECT coalesce(source, '') AS source, coalesce(sum(message_count), 0) + coalesce(sum(open_messages), 0) AS messages
+FROM ledger WHERE state IN ('closed', 'progress') GROUP BY 1
+"""
+SAMPLE = ", ".join(["id := id", "detail := detail", *(f"{name}_us := epoch_us({name})" for name in TIMES)])
+REJECTED = """
+SELECT own.* EXCLUDE (since, until), least(own.since, beginning.started_at) AS since,
+    least(own.until, ending.started_at) AS until, sampled.rules AS rules
+FROM (
+    SELECT {source} AS source, reason, count(*) AS messages, max(missed_by_us) AS missed_by_us,
+        count(DISTINCT key) AS keys, quantile_disc(microbatch, {strays}) AS first, max(microbatch) AS last,
+        quantile_disc(received_at, {strays}) AS since, max(received_at) AS until,
+        CAST(median(epoch_us(event_time) - epoch_us(processing_time)) AS BIGINT) AS offset_us,
+        arg_max(struct_pack({sample}, missed_by_us := missed_by_us, microbatch := microbatch),
+            coalesce(missed_by_us, 0)) AS sample,
+        sum(count(*)) OVER (PARTITION BY {source}) AS of_source, count(*) OVER () AS pairs
+    FROM ledger WHERE state = 'rejected' GROUP BY 1, 2 ORDER BY messages DESC, 1, 2 LIMIT {limit}
+) AS own
+LEFT JOIN ({history}) AS beginning ON beginning.microbatch = own.first
+LEFT JOIN ({history}) AS ending ON ending.microbatch = own.last
+LEFT JOIN ({history}) AS sampled ON sampled.microbatch = own.sample['microbatch']
+ORDER BY messages DESC, source, reason
+"""
+HISTORY = """SELECT microbatch, min(started_at) AS started_at, any_value(rules) AS rules
+    FROM ledger WHERE state = 'microbatch' GROUP BY microbatch"""
+BINS = """
+SELECT {source} AS source, reason, CAST((microbatch - 1) * {bins} // {last} AS INTEGER) AS bin, count(*) AS messages
+FROM ledger WHERE state = 'rejected' AND {source} IN ({among}) GROUP BY 1, 2, 3
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedSource:
+    """The messages of a source that were rejected for one reason; `read` is how many messages of the source were read.
+
+    `offset_us` is the median of event time minus processing time, None where a time is missing. They arrived, or at
+    the latest were read, from `since` to `until`; 5 % may be earlier. `sample` is the id of the one that missed by
+    most, which `explanation` is about. `bins` has how many there were in equal parts of the history, and is empty for
+    a short one.
+    """
+
+    source: str
+    reason: str
+    messages: int
+    read: int
+    keys: int
+    missed_by_us: int
+    offset_us: int | None
+    since: str | None
+    until: str | None
+    sample: str
+    explanation: Explanation
+    bins: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedSources:
+    """The sources and reasons with the most rejections, of so many `pairs`; `accepted` has the other messages read."""
+
+    worst: tuple[RejectedSource, ...]
+    pairs: int
+    accepted: Mapping[str, int]
+
+
+def rejected_sources(book: Ledger, limit: int = 100, bins: int = 24) -> RejectedSources:
+    """Read the sources with the most rejections of one reason, at most `limit`; that of a raw record is its raw source.
+
+    `bins` is the number of parts of the history that are counted. Raises IncompatibleTableError for rules that are not
+    valid.
+    """
+    accepted = {row["source"]: row["messages"] for row in book.query(ACCEPTED, ("closed", "progress")).to_pylist()}
+    source = "coalesce(source, raw_source, '')" if book.raw else "coalesce(source, '')"
+    asked = REJECTED.format(source=source, strays=STRAYS, sample=SAMPLE, limit=int(limit), history=HISTORY)
+    rows = records(book.query(asked, ("rejected", "microbatch")))
+    counted = _bins(book, source, {row["source"] for row in rows}, bins)
+    worst = tuple(
+        RejectedSource(
+            **{name: row[name] for name in ("source", "reason", "messages", "keys", "offset_us", "since", "until")},
+            read=accepted.get(row["source"], 0) + int(row["of_source"]),
+            missed_by_us=row["missed_by_us"] or 0,
+            sample=row["sample"]["id"],
+            explanation=_explained(row),
+            bins=counted.get((row["source"], row["reason"]), ()),
+        )
+        for row in rows
+    )
+    return RejectedSources(worst, rows[0]["pairs"] if rows else 0, accepted)
+
+
+def _bins(book: Ledger, source: str, among: Collection[str], bins: int) -> dict[tuple[str, str], tuple[int, ...]]:
+    """Return how many messages of each source and reason were rejected in equal parts of the history."""
+    last = book.progress().microbatch
+    if not among or last < bins:
+        return {}
+    names = ", ".join(map(quote_text, among))
+    counts: dict[tuple[str, str], list[int]] = {}
+    asked = BINS.format(source=source, bins=int(bins), last=int(last), among=names)
+    for row in book.query(asked, "rejected").to_pylist():
+        counts.setdefault((row["source"], row["reason"]), [0] * bins)[row["bin"]] = row["messages"]
+    return {pair: tuple(each) for pair, each in counts.items()}
+
+
+def _explained(row: dict[str, Any]) -> Explanation:
+    """Explain the message that missed by most, under the rules of its microbatch."""
+    if row["reason"].startswith(REFUSED):
+        return Explanation(row["sample"]["detail"] or row["reason"], reason_hint(row["reason"]))
+    rules = recorded_rules(row["rules"])
+    refused = row["sample"] | {"source": row["source"], "reason": row["reason"]}
+    return explain(refused, rules["max_delay"], rules["max_lead"])

@@ -1,0 +1,12 @@
+"""Write what `status`, `doctor`, `show` and `plot` say of a ledger on one HTML page that needs nothing beside it.
+
+The page has no script, and its policy lets a browser neither run nor load anything. Templates escape what comes from
+data.
+"""
+
+from __future__ import annotations
+
+from windrow.report.contents import Report, batcher_report, topology_report
+from windrow.report.page import html, require_page, save
+
+__all__ = ["Report", "batcher_report", "html", "require_page", "save", "topology_report"]

@@ -1,0 +1,65 @@
+"""Make the HTML of a report. Jinja escapes every text; characters that would steer a terminal are shown as escapes."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from windrow.errors import MissingExtraError, SettingsError
+from windrow.model.printable import printable
+from windrow.report.contents import Report
+from windrow.report.problems import verdict
+from windrow.version import VERSION
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+MAX_LETTERS = 2_000  # of a text that has names in it
+
+
+def html(report: Report) -> str:
+    """Return the page. Raises MissingExtraError without jinja2."""
+    level, headline = verdict(report.problems)
+    page = _environment().get_template("page.html")
+    return page.render(report=report, level=level, headline=headline, version=VERSION)
+
+
+def save(report: Report, path: str | Path) -> int:
+    """Write the page and return its bytes. Raises what `require_page` does."""
+    require_page(path)
+    content = html(report).encode("utf-8", "backslashreplace")
+    try:
+        Path(path).write_bytes(content)
+    except OSError as error:
+        raise SettingsError(f"{str(path)!r} cannot be written: {error.strerror}", "Name another file.") from error
+    return len(content)
+
+
+def require_page(path: str | Path) -> None:
+    """Raise SettingsError unless `path` ends like a page, MissingExtraError unless it can be written."""
+    if Path(path).suffix not in {".html", ".htm"}:
+        raise SettingsError(f"{str(path)!r} does not end like a page", "Use .html.")
+    if find_spec("jinja2") is None:
+        raise MissingExtraError("reports need jinja2", "pip install 'windrow-delta[report]'")
+
+
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    loader = PackageLoader("windrow.report")
+    made = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, finalize=_shown, trim_blocks=True, lstrip_blocks=True
+    )
+    made.filters["short"] = _short
+    made.tests["bars"] = lambda cell: isinstance(cell, tuple)
+    return made
+
+
+def _shown(value: Any) -> Any:
+    """Return what the page shows of a value; what is markup already is not a plain text."""
+    return printable(value) if type(value) is str else "" if value is None else value
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_LETTERS else f"{text[:MAX_LETTERS]}... ({len(text):,} characters)"

@@ -1,0 +1,250 @@
+"""What the page shows as tables and tiles: rows of texts, which the templates escape. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC
+from typing import Any
+
+import pyarrow as pa
+
+from windrow.model.durations import SECOND, approximate_text
+from windrow.model.printable import pluralize
+from windrow.model.timestamps import microseconds
+from windrow.operate.doctor import Finding
+from windrow.reading.batcher_status import BatcherStatus, OpenBatchStatus, SourceClock
+from windrow.reading.rejected_sources import RejectedSource, RejectedSources
+from windrow.reading.status import Status
+from windrow.reading.status_text import short_time
+from windrow.report.problems import name_text, reason_text
+from windrow.topology.status import TopologyStatus
+
+SHOWN, MAX_SOURCES, MAX_MICROBATCHES = 12, 300, 30
+PHASES = ("prime", "plan", "process", "commit")
+Cell = str | tuple[int, ...]  # a text, or counts that are drawn as bars
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of the page; the first `shown` rows are open, the others folded, and columns of `numbers` are aligned.
+
+    `notes` stand above it, `empty` in place of a table without rows. A row may have one cell more than there are heads,
+    which gets a line of its own.
+    """
+
+    name: str
+    title: str
+    heads: tuple[str, ...]
+    rows: Sequence[tuple[Cell, ...]]
+    notes: Sequence[str] = ()
+    numbers: tuple[int, ...] = ()
+    shown: int = SHOWN
+    empty: str = "None."
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A figure at the top of the page, what it is, and a line below it."""
+
+    name: str
+    figure: str
+    text: str = ""
+
+
+def batcher_tiles(status: BatcherStatus, now: int) -> list[Tile]:
+    """Return the figures of a batcher: messages read, in batches, rejected; what waits; the last microbatch."""
+    totals, most = status.totals, status.rejected[0] if status.rejected else None
+    return [
+        _read(status),
+        Tile(
+            "in batches",
+            f"{status.open.messages + status.closed.messages:,}",
+            f"{status.closed.batches:,} closed, {status.open.batches:,} open",
+        ),
+        Tile(
+            "rejected",
+            f"{totals.rejected:,}",
+            "" if most is None else f"{_percent(totals.rejected, totals.messages)}, most {most.reason}",
+        ),
+        *_waiting(status, now),
+    ]
+
+
+def topology_tiles(status: TopologyStatus, now: int) -> list[Tile]:
+    """Return the figures of a topology: messages read, rows of its states, what waits, the last microbatch."""
+    rows = Tile("rows in states", f"{sum(status.states.values()):,}", pluralize(len(status.states), "state"))
+    return [_read(status), rows, *_waiting(status, now)]
+
+
+def rejections(rejected: RejectedSources, needed: Sequence[str]) -> Table:
+    """Return which sources had messages rejected, why, since when, and what would have kept them."""
+    left_out, drawn = rejected.pairs - len(rejected.worst), any(row.bins for row in rejected.worst)
+    more = [f"{left_out:,} more pairs of source and reason are left out."] if left_out else []
+    return Table(
+        "rejections",
+        "Rejected messages",
+        ("source", "rejected, of read", "reason", "arrived", *(["over time"] if drawn else [])),
+        [_rejection(row, drawn) for row in rejected.worst],
+        notes=[*needed, *more],
+        numbers=(1,),
+        empty="No message is rejected.",
+    )
+
+
+def sources(clocks: Sequence[SourceClock], rejected: RejectedSources) -> Table:
+    """Return the clocks of the sources, those that are furthest behind first."""
+    refused: dict[str, int] = {}
+    for row in rejected.worst:
+        refused[row.source] = refused.get(row.source, 0) + row.messages
+    behind = sorted(clocks, key=lambda clock: clock.clock)[:MAX_SOURCES]
+    more = len(clocks) - len(behind)
+    notes = [
+        "Those furthest behind first. A clock is the latest processing time of a source; batches close by its floor."
+    ]
+    return Table(
+        "sources",
+        "Sources and clocks",
+        ("source", "clock", "floor", "last data read", "in batches", "rejected"),
+        [
+            (
+                name_text(row.source),
+                *map(short_time, (row.clock, row.floor, row.seen_at)),
+                f"{rejected.accepted.get(row.source, 0):,}",
+                f"{refused.get(row.source, 0):,}",
+            )
+            for row in behind
+        ],
+        notes=notes + ([f"{more:,} more are left out; `windrow status --sources` shows all."] if more else []),
+        numbers=(4, 5),
+    )
+
+
+def open_batches(rows: Iterable[Mapping[str, Any]], status: OpenBatchStatus) -> Table:
+    """Return the open batches whose windows began first, why each is open, and when it closes."""
+    shown = [
+        (
+            name_text(row["source"]),
+            name_text(row["key"]),
+            f"{short_time(row['window_start'])} to {short_time(row['window_end'])[11:]}",
+            f"{row['message_count']:,}",
+            f"{row['closing']['reason']}; it closes {row['closing']['closes']}",
+        )
+        for row in rows
+    ]
+    oldest = [f"The oldest {len(shown)} of {status.batches:,}; `windrow show --open` shows more."]
+    heads = ("source", "key", "window", "messages")
+    notes = oldest if status.batches > len(shown) else []
+    return Table("open", "Open batches", heads, shown, notes, numbers=(3,), shown=8, empty="No batch is open.")
+
+
+def microbatches(history: pa.Table | None) -> Table:
+    """Return the last microbatches with their phases (milliseconds) and lag."""
+    rows = [] if history is None else history.slice(max(history.num_rows - MAX_MICROBATCHES, 0)).to_pylist()[::-1]
+    depots = ("depot",) if history is not None and "depot" in history.column_names else ()
+    figures = ("messages", "rejected", "opened", "closed", *(f"{name}_ms" for name in PHASES))
+    heads = ("no", "kind", *depots, "began", "read", *figures[1:4], *(f"{name} (ms)" for name in PHASES), "lag")
+    cells = [
+        (
+            str(row["microbatch"]),
+            f"{row['kind']}{' (tried again)' if row['attempt'] > 1 else ''}",
+            *(row[name] or "" for name in depots),
+            f"{row['started_at'].astimezone(UTC):%Y-%m-%d %H:%M:%S}",
+            *("" if row[name] is None else f"{row[name]:,.0f}" for name in figures),
+            "" if row["oldest_ms"] is None else _rough(row["oldest_ms"] * 1000),
+        )
+        for row in rows
+    ]
+    numbers = tuple(range(3 + len(depots), len(heads)))
+    notes = ["Lag is the age of the newest message at the start, of the source furthest behind."] if rows else []
+    return Table("microbatches", "Last microbatches", heads, cells, notes, numbers, empty="Nothing ran yet.")
+
+
+def depots(status: Status) -> Table:
+    """Return what is read, up to which version, and how far back the logs reach."""
+    rows = [
+        (
+            depot.name,
+            depot.path,
+            f"{depot.version:,}",
+            f"{depot.read_version:,}" if depot.read_version >= 0 else "nothing",
+            f"{depot.versions_waiting:,}",
+            ", ".join(map(str, depot.skipped_versions)),
+            f"{depot.readable_range.version:,}",
+            depot.readable_range.retention or "",
+        )
+        for depot in status.depots
+    ]
+    reach = status.ledger.readable_range
+    rows.append(("ledger", status.ledger.path, f"{status.ledger.version:,}", "", "", "", f"{reach.version:,}",
+                 reach.retention or ""))  # fmt: skip
+    heads = ("table", "path", "version", "read up to", "versions wait", "skipped", "readable from", "files kept for")
+    return Table("tables", "Tables", heads, rows, numbers=(2, 3, 4, 6))
+
+
+def checks(findings: Sequence[Finding]) -> Table:
+    """Return all findings of the doctor."""
+    rows = [(finding.level, finding.about, finding.code, finding.message) for finding in findings]
+    return Table(
+        "checks", "Checks", ("level", "of", "check", "finding"), rows, ["What `windrow doctor` checked."], shown=0
+    )
+
+
+def rules(recorded: Mapping[str, Any]) -> Table:
+    """Return the rules in force."""
+    return Table("rules", "Rules in force", ("rule", "value"), [(name, str(value)) for name, value in recorded.items()])
+
+
+def topology_tables(status: TopologyStatus) -> list[Table]:
+    """Return the states, what is due, what it waits for, and the options of a topology."""
+    waits = [(one.depot, one.topology, short_time(one.reached or "nothing"), short_time(one.since or ""))
+             for one in status.waits]  # fmt: skip
+    due = [(name, short_time(at)) for name, at in status.events_due_at.items()]
+    states = [(name, f"{rows:,}") for name, rows in status.states.items()]
+    tables = [
+        Table("states", "States", ("state", "rows"), states, numbers=(1,)),
+        Table("due", "Events and timers", ("event", "due at"), due),
+        Table("waits", "Waits for other topologies", ("depot", "fed by", "has reached", "since"), waits),
+        Table("options", "Options", ("option", "value"), [*status.options.items()]),
+        Table("former", "Depots that were read before", ("depot",), [(name,) for name in status.former_depots]),
+    ]
+    return tables[:1] + [table for table in tables[1:] if table.rows]
+
+
+def _rejection(row: RejectedSource, drawn: bool) -> tuple[Cell, ...]:
+    first, last = (short_time(time or "") for time in (row.since, row.until))
+    return (
+        name_text(row.source),
+        f"{row.messages:,} of {row.read:,} ({_percent(row.messages, row.read)})",
+        reason_text(row),
+        f"{first} to {last.removeprefix(first[:11])}" if first != last else first,
+        *([row.bins] if drawn else []),
+        f"{row.explanation.reason}; {row.explanation.hint}",
+    )
+
+
+def _read(status: Status) -> Tile:
+    return Tile("messages read", f"{status.totals.messages:,}", pluralize(status.totals.microbatches, "microbatch"))
+
+
+def _waiting(status: Status, now: int) -> list[Tile]:
+    waits, lag = status.versions_waiting, status.lag
+    figure = "nothing" if not waits else "messages" if lag.messages is None else f"{lag.messages:,}"
+    oldest = f"the oldest for {_rough(round(lag.seconds * SECOND))}" if waits else ""
+    tiles = [Tile("waits to be read", figure, oldest)]
+    if status.microbatches:
+        began = status.microbatches[0].started_at
+        ago = _rough(max(0, now - microseconds(began, "started_at")))
+        tiles.append(Tile("last microbatch", f"{ago} ago", short_time(began)))
+    return tiles
+
+
+def _rough(length_us: float) -> str:
+    """Return a length of time in its two largest units."""
+    seconds = round(length_us / SECOND, 1 if length_us < 10 * SECOND else 0)
+    return " ".join(approximate_text(round(seconds * SECOND)).split()[:4])
+
+
+def _percent(part: int, whole: int) -> str:
+    """Return a share, with decimals below a tenth."""
+    return f"{100 * part / (whole or 1):.{0 if 10 * part >= whole or not part else 2}f} %"
