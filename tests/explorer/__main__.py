@@ -12,6 +12,7 @@ import sys
 import time
 from dataclasses import asdict
 
+from tests.explorer.defects import Record, explored_guards, look_for, planted_bugs
 from tests.explorer.exploration import Explored, explore
 from tests.explorer.page import write_defects, write_scenarios
 from tests.explorer.search import SCENARIOS
@@ -21,7 +22,7 @@ def main() -> int:
     """Explore what was asked for; exit status 1 when an invariant does not hold, or some bugs are left to look for."""
     chosen = arguments()
     if chosen.bugs or chosen.guards:
-        return with_defects("bugs" if chosen.bugs else "guards", chosen.only, chosen.minutes, chosen.write)
+        return search_defects("bugs" if chosen.bugs else "guards", chosen.only, chosen.minutes, chosen.write)
     results = []
     walks = (chosen.walks, chosen.seed) if chosen.walks else None
     for scenario in SCENARIOS.values():
@@ -79,11 +80,9 @@ def line(explored: Explored) -> str:
     return "\n".join([told, f"  BROKEN: {explored.broken}", *schedule])
 
 
-def with_defects(kind: str, only: str, minutes: float, write: bool) -> int:
+def search_defects(kind: str, only: str, minutes: float, write: bool) -> int:
     """Look for bugs or guards that are still to be looked for; 1 if some are left when the time is over."""
-    from tests.explorer.defects import Record, bugs, guards, look_for
-
-    record, known = Record(), bugs() if kind == "bugs" else guards()
+    record, known = Record(), planted_bugs() if kind == "bugs" else explored_guards()
     chosen = [defect for defect in known if only in defect.name]
     for defect, finding in look_for(chosen, record, time.monotonic() + 60 * minutes):
         told = f"{finding.scenario}: {finding.broken}" if finding.broken else "missed"

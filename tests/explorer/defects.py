@@ -102,12 +102,12 @@ def _digest(*texts: str) -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
-def bugs() -> list[Defect]:
+def planted_bugs() -> list[Defect]:
     """Return the planted bugs."""
     return [Defect("bug", bug.name, _digest(bug.path, bug.text, bug.instead)) for bug in BUGS]
 
 
-def guards() -> list[Defect]:
+def explored_guards() -> list[Defect]:
     """Return the guards of the code that is explored."""
     return [
         Defect("guard", guard.name, _digest(guard.path, guard.left, str(guard.lines)))
@@ -131,7 +131,7 @@ def explore_undisturbed(record: Record) -> None:
     before = np.zeros((len(GUARDS), 2), np.int64)
     with tempfile.TemporaryDirectory() as directory:
         counts = {counting.VARIABLE: str(Path(directory) / "guards")}
-        for explored in explored_with(counts, left, float("inf")) if left else ():
+        for explored in explore_with(counts, left, float("inf")) if left else ():
             assert explored["broken"] is None, explored
             counted = np.array(explored["counts"])
             record.undisturbed.append(explored | {"counts": (counted - before).tolist()})
@@ -146,17 +146,17 @@ def look_for(defects: Iterable[Defect], record: Record, until: float) -> Iterato
         if time.monotonic() > until:
             return
         if not record.has(defect):
-            record.findings[defect.key] = found(defect, record)
+            record.findings[defect.key] = find_defect(defect, record)
             record.write()
             yield defect, record.findings[defect.key]
 
 
-def found(defect: Defect, record: Record) -> Finding:
+def find_defect(defect: Defect, record: Record) -> Finding:
     """Look for a defect where it may matter, in the cheapest scenarios first."""
-    names = where_it_matters(defect, record.undisturbed)
+    names = relevant_scenarios(defect, record.undisturbed)
     if not names:
         return Finding(defect.digest, 0, 0)
-    known = list(explored_with({BUG if defect.kind == "bug" else GUARD: defect.name}, names))
+    known = list(explore_with({BUG if defect.kind == "bug" else GUARD: defect.name}, names))
     schedules = sum(one["ends"] + (one["broken"] is not None) for one in known)
     states = sum(one["states"] for one in known)
     last = known[-1]
@@ -164,17 +164,18 @@ def found(defect: Defect, record: Record) -> Finding:
     return Finding(defect.digest, schedules, states, scenario, last["broken"])
 
 
-def where_it_matters(defect: Defect, undisturbed: Sequence[Mapping[str, Any]]) -> list[str]:
+def relevant_scenarios(defect: Defect, undisturbed: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the scenarios in which a defect can change anything, those first that cost least.
 
     The schedules of a search are the same each time. So a guard that they never reach, or a condition of which they
-    never meet the case, changes nothing in them.
+    never meet the case, changes nothing in them. Those in which a guard strikes come first.
     """
     by_cost = sorted(undisturbed, key=lambda one: one["seconds"])
     if defect.kind == "guard":
         guard = next(one for one in GUARDS if one.name == defect.name)
         number, column = counting.NAMES.index(guard.name), int(_only_strikes(guard))
         by_cost = [one for one in by_cost if one["counts"][number][column]]
+        by_cost.sort(key=lambda one: not one["counts"][number][1])
     return [str(one["scenario"]) for one in by_cost]
 
 
@@ -187,7 +188,7 @@ def _only_strikes(guard: Guard) -> bool:
     return not any(isinstance(node, ast.Call) for node in ast.walk(ast.parse(f"{line}\n    pass")))
 
 
-def explored_with(
+def explore_with(
     variables: Mapping[str, str], names: Sequence[str], seconds: float = MAX_SECONDS
 ) -> Iterator[dict[str, Any]]:
     """Explore scenarios in a process of its own, until one breaks or it is late; yield what each gave.

@@ -18,7 +18,7 @@ from tests.engine.world import canonical
 from tests.explorer import invariants, topologies
 from tests.explorer.scenarios import LOG, Scenario, depot, resume_and_drive
 from tests.explorer.scheduler import Endless, Place, Program, token
-from tests.explorer.tables import Answer, Tables
+from tests.explorer.tables import Answer, MemoryTable, Tables
 from windrow.runtime import driver, ledger_state, microbatch, opening
 
 Outcome = Literal["done", "refused", "lost", "killed", "killed after"]
@@ -258,10 +258,15 @@ class Exploration:
         place = after.places[list(self._programs).index(choice.process)]
         if place.error is not None and not _expected(place.error):
             raise invariants.Broken(f"progress: {choice.process} ended with {place.error!r}")
-        if place is not ENDED and place.call is None and place.error is None and self.scenario.reads_all:
-            version = READ[self.scenario.kind](ledger)
+        if place is not ENDED and place.call is None and place.error is None:
+            self._require_read(choice.process, ledger)
+
+    def _require_read(self, process: str, ledger: MemoryTable) -> None:
+        """Require of a driver that ended that the ledger has read what was there when it began. Raises Broken."""
+        if self.scenario.reads_all and process not in self.scenario.writers:
+            version = READ[self.scenario.kind](ledger) if ledger.versions else -1
             if version < self.scenario.published - 1:
-                raise invariants.Broken(f"progress: {choice.process} ended, but the ledger is at version {version}")
+                raise invariants.Broken(f"progress: {process} ended, but the ledger is at version {version}")
 
     def _finish(self, tables: Tables) -> None:
         """Let one more driver read the rest undisturbed, and compare the result. Raises Broken."""

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tests.explorer.defects import Finding, Record, bugs, guards, is_out_of_reach
+from tests.explorer.defects import Finding, Record, explored_guards, is_out_of_reach, planted_bugs
 from tests.explorer.exploration import Explored
 from tests.guards.guard import GUARDS
 
@@ -23,11 +23,11 @@ def write_scenarios(results: Iterable[Explored]) -> None:
 def write_defects(kind: str, record: Record) -> None:
     """Put what was found of bugs or guards into the page: one after another, what a record has as it is now."""
     if kind == "bugs":
-        rows = [_finding(bug.name, record.findings[bug.key]) for bug in bugs() if record.has(bug)]
+        rows = [_finding(bug.name, record.findings[bug.key]) for bug in planted_bugs() if record.has(bug)]
         write_table(PAGE, "bugs", None, rows)
         return
     known = {guard.name: guard for guard in GUARDS}
-    findings = [(known[one.name], record.findings[one.key]) for one in guards() if record.has(one)]
+    findings = [(known[one.name], record.findings[one.key]) for one in explored_guards() if record.has(one)]
     write_table(PAGE, "guards", None, [_finding(guard.holds, one) for guard, one in findings if one.broken])
     missed = [
         (

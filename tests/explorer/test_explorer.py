@@ -14,7 +14,16 @@ from tests.engine.factory import EMBEDDED
 from tests.engine.world import World
 from tests.explorer import invariants
 from tests.explorer.bugs import BUGS, Bug
-from tests.explorer.defects import OUT_OF_REACH, Finding, Record, bugs, found, guards, look_for, where_it_matters
+from tests.explorer.defects import (
+    OUT_OF_REACH,
+    Finding,
+    Record,
+    explored_guards,
+    find_defect,
+    look_for,
+    planted_bugs,
+    relevant_scenarios,
+)
 from tests.explorer.exploration import FAULTS, Exploration, explore, tokens, undisturbed
 from tests.explorer.scenarios import LOG, USUAL, Scenario, StandingClock, depot, drive
 from tests.explorer.search import SCENARIOS as BY_NAME
@@ -95,15 +104,15 @@ class TestBugs:
     @pytest.mark.parametrize(("name", "scenario"), FOUND_SOON)
     def test_found_soon(self, tmp_path: Path, name: str, scenario: str) -> None:
         """One scenario is enough for some of them."""
-        bug = next(bug for bug in bugs() if bug.name == name)
-        finding = found(bug, _record(tmp_path, scenario))
+        bug = next(bug for bug in planted_bugs() if bug.name == name)
+        finding = find_defect(bug, _record(tmp_path, scenario))
         assert (finding.broken is not None, finding.scenario) == (True, scenario), finding
 
     @pytest.mark.ci
     def test_without_a_guard(self, tmp_path: Path) -> None:
         """Rows that another attempt has read are read twice without a guard; the record has it for the next run."""
         record = _record(tmp_path, "two drivers")
-        guard = next(one for one in guards() if one.name == "filtered-by-version")
+        guard = next(one for one in explored_guards() if one.name == "filtered-by-version")
         [(defect, finding)] = look_for([guard], record, float("inf"))
         assert defect == guard
         assert "each message once" in str(finding.broken)
@@ -118,7 +127,7 @@ class TestBugs:
 
     def test_record(self, tmp_path: Path) -> None:
         """What was found of other code, or of another defect under the same name, does not count."""
-        file, guard = tmp_path / "record.json", guards()[0]
+        file, guard = tmp_path / "record.json", explored_guards()[0]
         record = Record(file)
         record.findings[guard.key] = Finding(guard.digest, 1, 2)
         record.write()
@@ -127,7 +136,7 @@ class TestBugs:
         file.write_text(file.read_text().replace('"code": "', '"code": "0'))
         assert not Record(file).has(guard)
 
-    def test_where_it_matters(self) -> None:
+    def test_relevant_scenarios(self) -> None:
         """A guard is looked for where it was reached, one that only decides where it struck, the cheapest first."""
         reached, strikes = "token-of-its-own", "filtered-by-version"
         undisturbed = [
@@ -135,16 +144,16 @@ class TestBugs:
             _undisturbed("quick", 1.0, {reached: (1, 0), strikes: (1, 0)}),
             _undisturbed("elsewhere", 2.0, {}),
         ]
-        by_name = {one.name: one for one in guards()}
-        assert where_it_matters(by_name[reached], undisturbed) == ["quick", "slow"]
-        assert where_it_matters(by_name[strikes], undisturbed) == ["slow"]
-        assert where_it_matters(bugs()[0], undisturbed) == ["quick", "elsewhere", "slow"]
+        by_name = {one.name: one for one in explored_guards()}
+        assert relevant_scenarios(by_name[reached], undisturbed) == ["quick", "slow"]
+        assert relevant_scenarios(by_name[strikes], undisturbed) == ["slow"]
+        assert relevant_scenarios(planted_bugs()[0], undisturbed) == ["quick", "elsewhere", "slow"]
 
     def test_out_of_reach(self) -> None:
         """Guards are out of reach by files that there are, and some are not."""
         for path in OUT_OF_REACH:
             assert any(guard.path.startswith(path) for guard in GUARDS), path
-        assert guards()
+        assert explored_guards()
 
 
 def _record(directory: Path, *scenarios: str) -> Record:
