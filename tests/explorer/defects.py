@@ -23,7 +23,7 @@ import numpy as np
 
 from tests.explorer.bugs import BUGS
 from tests.explorer.bugs import VARIABLE as BUG
-from tests.explorer.search import MAX_SECONDS, SCENARIOS
+from tests.explorer.search import SCENARIOS
 from tests.guards import counting
 from tests.guards.guard import GUARDS, LIBRARY, Guard
 from tests.guards.guard import VARIABLE as GUARD
@@ -38,6 +38,7 @@ OUT_OF_REACH = (
     *("ledger/file", "ledger/headers", "ledger/pruning", "ledger/task_files", "runtime/maintenance", "runtime/parts"),
     *("runtime/recover", "source/embedded", "source/raw_parts", "topology/verify"),
 )
+MAX_SECONDS = 12  # CPU time after which no other scenario begins
 Kind = Literal["bug", "guard"]
 
 
