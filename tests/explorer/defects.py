@@ -10,12 +10,14 @@ import ast
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import isinf
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,13 +34,15 @@ ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "build" / "explorer.json"
 IMPORTS = "runpy, tests.explorer.bugs, tests.guards.plugin, tests.guards.counting"
 IN_A_PROCESS = f"import {IMPORTS}; runpy.run_module('tests.explorer.search', run_name='__main__')"
+LIMITED = f"import resource; resource.setrlimit(resource.RLIMIT_CPU, (%d, %d)); {IN_A_PROCESS}"
 # What these do is done in memory here, or by nobody.
 OUT_OF_REACH = (
     *("cli", "delta", "engine", "formats", "ingest", "producer", "replaying", "rows", "settings", "verify"),
     *("ledger/file", "ledger/headers", "ledger/pruning", "ledger/task_files", "runtime/maintenance", "runtime/parts"),
     *("runtime/recover", "source/embedded", "source/raw_parts", "topology/verify"),
 )
-MAX_SECONDS = 12  # CPU time after which no other scenario begins
+ENDLESS_SECONDS = 45  # CPU time after which a scenario counts as endless; without a bug each ends within seconds
+MAX_SECONDS = 18  # CPU time after which no other scenario begins
 Kind = Literal["bug", "guard"]
 
 
@@ -208,15 +212,24 @@ def explore_with(
 
     What does not even begin is found at once.
     """
+    code = IN_A_PROCESS if isinf(seconds) else LIMITED % (ENDLESS_SECONDS, ENDLESS_SECONDS + 1)
+    ended, nothing = 0, {"states": 0, "ends": 0, "seconds": 0.0, "counts": []}
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-c", IN_A_PROCESS, str(seconds), *names],
+            [sys.executable, "-c", code, str(seconds), *names],
             cwd=ROOT, env=os.environ | variables, stdout=subprocess.PIPE, stderr=errors, text=True,
         )  # fmt: skip
         assert process.stdout is not None
         with process.stdout:
-            yield from (json.loads(line) for line in process.stdout if line.startswith("{"))
-        if process.wait():
+            for line in process.stdout:
+                if line.startswith("{"):
+                    ended += 1
+                    yield json.loads(line)
+        status = process.wait()
+        if status == -signal.SIGXCPU:
+            broken = f"progress: no end within {ENDLESS_SECONDS} s of CPU time"
+            yield nothing | {"scenario": names[ended], "broken": broken}
+        elif status:
             errors.seek(0)
             last = (errors.read().strip().splitlines() or ["no output"])[-1]
-            yield {"scenario": "at once", "broken": last, "states": 0, "ends": 0, "seconds": 0.0, "counts": []}
+            yield nothing | {"scenario": "at once", "broken": last}
