@@ -137,7 +137,7 @@ class TestBugs:
         assert not Record(file).has(guard)
 
     def test_relevant_scenarios(self) -> None:
-        """A guard is looked for where it was reached, one that only decides where it struck, the cheapest first."""
+        """A guard is looked for where it was reached, a condition where it struck; what is new for little cost comes first."""
         reached, strikes = "token-of-its-own", "filtered-by-version"
         undisturbed = [
             _undisturbed("slow", 3.0, {reached: (1, 0), strikes: (1, 1)}),
@@ -147,7 +147,7 @@ class TestBugs:
         by_name = {one.name: one for one in explored_guards()}
         assert relevant_scenarios(by_name[reached], undisturbed) == ["quick", "slow"]
         assert relevant_scenarios(by_name[strikes], undisturbed) == ["slow"]
-        assert relevant_scenarios(planted_bugs()[0], undisturbed) == ["quick", "elsewhere", "slow"]
+        assert relevant_scenarios(planted_bugs()[0], undisturbed) == ["quick", "slow", "elsewhere"]
 
     def test_out_of_reach(self) -> None:
         """Guards are out of reach by files that there are, and some are not."""
