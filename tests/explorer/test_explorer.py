@@ -137,7 +137,7 @@ class TestBugs:
         assert not Record(file).has(guard)
 
     def test_relevant_scenarios(self) -> None:
-        """A guard is looked for where it was reached, a condition where it struck; what is new for its cost comes first."""
+        """A guard is looked for where it was reached, a condition where it struck; first what is new for its cost."""
         reached, strikes = "token-of-its-own", "filtered-by-version"
         undisturbed = [
             _undisturbed("slow", 3.0, {reached: (1, 0), strikes: (1, 1)}),
