@@ -33,7 +33,7 @@ def write_defects(kind: str, record: Record) -> None:
         (
             guard.holds,
             f"`{guard.where}`",
-            str(one.schedules) if one.schedules else "do not get there",
+            str(one.schedules) if one.schedules else NOT_REACHED,
             f"`{guard.test}`",
         )
         for guard, one in findings
