@@ -76,6 +76,11 @@ faults: require-java $(INSTALLED) ## try every fault many times and count what w
 explore: $(INSTALLED) ## try every order in which drivers can work on one ledger, with at most FAULTS=1 faults each
 	@.venv/bin/python -m tests.explorer --faults $(FAULTS)
 
+.PHONY: explore-bugs
+explore-bugs: $(INSTALLED) ## plant bugs and remove guards, one by one, and see which of them an exploration finds
+	@.venv/bin/python -m tests.explorer --bugs --write
+	@.venv/bin/python -m tests.explorer --guards --write
+
 .PHONY: conformance
 conformance: require-java $(INSTALLED) ## put Windrow and other writers through the same trials, which takes about an hour
 	@.venv/bin/python -m tests.conformance

@@ -1,41 +1,31 @@
 """Try every interleaving of the scenarios: `python -m tests.explorer [--only SCENARIO] [--faults N]`.
 
-With `--bugs` bugs are planted and guards taken away one by one, to see which of them an exploration finds.
+With `--bugs` bugs are planted, with `--guards` guards removed, one by one, to see which of them an exploration finds.
+A run that ends early goes on where it ended: `--minutes 9` looks for no other one after nine minutes.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
+import time
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
-from tests.explorer import scenarios, topologies
+from tests.explorer.defects import Record, explored_guards, look_for, planted_bugs
 from tests.explorer.exploration import Explored, explore
-from tests.explorer.page import write_bugs, write_scenarios
-
-SCENARIOS = (*scenarios.SCENARIOS, *topologies.SCENARIOS)
-ROOT = Path(__file__).parents[2]
-# What a scenario may cost where a guard was taken away: the faults that were found came up within some hundred states.
-MAX_STATES = 500
-ROOMS = ("runtime", "ledger", "source", "batching")
-IN_A_PROCESS = (
-    "import runpy, tests.explorer.bugs, tests.guards.plugin; runpy.run_module('tests.explorer', run_name='__main__')"
-)
+from tests.explorer.page import write_defects, write_scenarios
+from tests.explorer.search import SCENARIOS
 
 
 def main() -> int:
-    """Explore what was asked for; exit status 1 when an invariant does not hold, or when no bug was found."""
+    """Explore what was asked for; exit status 1 when an invariant does not hold, or some bugs are left to look for."""
     chosen = arguments()
-    if chosen.bugs:
-        return with_bugs(chosen.only, chosen.write)
+    if chosen.bugs or chosen.guards:
+        return search_defects("bugs" if chosen.bugs else "guards", chosen.only, chosen.minutes, chosen.write)
     results = []
     walks = (chosen.walks, chosen.seed) if chosen.walks else None
-    for scenario in SCENARIOS:
+    for scenario in SCENARIOS.values():
         if chosen.only in scenario.name:
             results.append(explore(scenario, chosen.faults, chosen.most or None, Telling(), walks))
             say(line(results[-1]))
@@ -51,15 +41,15 @@ def main() -> int:
 def arguments() -> argparse.Namespace:
     """Return what was asked for."""
     parser = argparse.ArgumentParser(prog="python -m tests.explorer", description=__doc__)
-    parser.add_argument(
-        "--only", default="", metavar="NAME", help="scenarios, or with --bugs bugs, with this in their name"
-    )
+    parser.add_argument("--only", default="", metavar="NAME", help="scenarios, bugs or guards with this in their name")
     parser.add_argument("--faults", type=int, default=1, help="most faults of a schedule (%(default)s)")
     parser.add_argument("--most", type=int, default=0, metavar="STATES", help="give up a scenario after so many states")
     parser.add_argument("--walks", type=int, default=0, metavar="N", help="so many random schedules instead of all")
     parser.add_argument("--seed", type=int, default=1, help="what random schedules follow from (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print JSON too")
-    parser.add_argument("--bugs", action="store_true", help="plant bugs and take guards away, and say which are found")
+    parser.add_argument("--bugs", action="store_true", help="plant bugs, and say which are found")
+    parser.add_argument("--guards", action="store_true", help="remove guards, and say which are found")
+    parser.add_argument("--minutes", type=float, default=1e6, help="look for no other bug or guard after so long")
     parser.add_argument("--write", action="store_true", help="put the result into docs/reference/exploration.md")
     return parser.parse_args()
 
@@ -90,45 +80,19 @@ def line(explored: Explored) -> str:
     return "\n".join([told, f"  BROKEN: {explored.broken}", *schedule])
 
 
-def with_bugs(only: str, write: bool) -> int:
-    """Plant the bugs and take the guards of the engine away, one by one, and say which are found; 1 if none is."""
-    from tests.explorer.bugs import BUGS
-    from tests.explorer.bugs import VARIABLE as BUG
-    from tests.guards.guard import GUARDS
-    from tests.guards.guard import VARIABLE as GUARD
-
-    guards = [guard.name for guard in GUARDS if guard.path.split("/")[0] in ROOMS and not guard.on_spark]
-    rows = []
-    for variable, name in [*((BUG, bug.name) for bug in BUGS), *((GUARD, guard) for guard in guards)]:
-        if only in name:
-            rows.append(found_by(variable, name))
-            say(" | ".join(rows[-1]))
-            if write:
-                write_bugs(rows)
-    return int(all("not found" in row for row in rows))
-
-
-def found_by(variable: str, name: str) -> list[str]:
-    """Return a bug or guard, the states until it was found, the scenario, and what broke."""
-    known = explored_with(variable, name)
-    broken = next((one for one in known if one["broken"]), None)
-    states = f"{sum(one['states'] for one in known):,}"
-    return [name, states, *(("", "not found") if broken is None else (broken["scenario"], broken["broken"]))]
-
-
-def explored_with(variable: str, name: str, *arguments: str) -> list[dict[str, Any]]:
-    """Explore in a process without a guard, or with a bug, until a scenario breaks; return what each gave.
-
-    What does not even begin is found at once.
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", IN_A_PROCESS, "--json", *(arguments or ("--most", str(MAX_STATES)))],
-        cwd=ROOT, env=os.environ | {variable: name}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if not done.stdout:
-        return [{"scenario": "at once", "broken": done.stderr.strip().splitlines()[-1], "states": 0}]
-    found: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
-    return found
+def search_defects(kind: str, only: str, minutes: float, write: bool) -> int:
+    """Look for bugs or guards that are still to be looked for; 1 if some are left when the time is over."""
+    record, known = Record(), planted_bugs() if kind == "bugs" else explored_guards()
+    chosen = [defect for defect in known if only in defect.name]
+    for defect, finding in look_for(chosen, record, time.monotonic() + 60 * minutes):
+        told = f"{finding.scenario}: {finding.broken}" if finding.broken else "missed"
+        say(f"{defect.key} | {finding.schedules} schedules, {finding.states} states | {told}")
+    if write:
+        write_defects(kind, record)
+    left = sum(not record.has(defect) for defect in chosen)
+    if left:
+        say(f"{left} are left: run it again")
+    return int(left > 0)
 
 
 def say(text: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -18,13 +18,16 @@ from tests.engine.world import canonical
 from tests.explorer import invariants, topologies
 from tests.explorer.scenarios import LOG, Scenario, depot, resume_and_drive
 from tests.explorer.scheduler import Endless, Place, Program, token
-from tests.explorer.tables import Answer, Tables
+from tests.explorer.tables import Answer, MemoryTable, Tables
 from windrow.runtime import driver, ledger_state, microbatch, opening
 
 Outcome = Literal["done", "refused", "lost", "killed", "killed after"]
 # What else may happen to a write, and to nothing else: who ends before a read might as well have ended later.
 FAULTS: tuple[Outcome, ...] = ("refused", "lost", "killed", "killed after")
 NAMES = {invariants.Broken: "", Endless: "progress: "}
+LONGEST_WALK = 500  # calls of a random schedule; those of the scenarios end after some dozens
+STAYS = (0.0, 0.7, 0.95)  # how likely a process of a random schedule goes on after a call
+FAULTS_OF_WALKS = 0.25  # how likely a fault strikes a write in a random schedule, until there were as many as allowed
 USES_TOKENS = (driver, microbatch, opening, ledger_state)
 
 
@@ -154,9 +157,9 @@ class Exploration:
         explored.whole, schedule = False, list[Choice]()
         try:
             for _ in range(count):
-                state, schedule = self._first, []
+                state, schedule, patience = self._first, [], random.choice(STAYS)
                 while not state.ended:
-                    choice, after = random.choice(list(self._following(state)))
+                    choice, after = self._step(state, random, schedule, patience)
                     schedule.append(choice)
                     self._count(choice)
                     self._check(state, after, choice)
@@ -167,8 +170,25 @@ class Exploration:
                 tell(explored)
         except (invariants.Broken, Endless) as broken:
             explored.broken, explored.schedule = f"{NAMES[type(broken)]}{broken}", schedule
+        explored.seconds = time.perf_counter() - start
         explored.runs = sum(program.runs for program in (*self._programs.values(), self._last))
         return explored
+
+    def _step(self, state: State, random: Random, before: list[Choice], patience: float) -> tuple[Choice, State]:
+        """Return a random call and the state after it; with `patience` (0 to 1) of the process that made the last one.
+
+        Processes that take turns at every call, and those that stand still for long, lead to different faults.
+        """
+        if len(before) == LONGEST_WALK:
+            raise Endless(f"no end after {LONGEST_WALK} calls")
+        able = self._able(state)
+        names = list(self._programs)
+        same = [number for number in able if before and names[number] == before[-1].process]
+        number = same[0] if same and random.random() < patience else random.choice(able)
+        call = state.places[number].call
+        strikes = call is not None and call.writes and state.faults and random.random() < FAULTS_OF_WALKS
+        outcome: Outcome = random.choice(FAULTS) if strikes else "done"
+        return next(self._of(state, number, (outcome,)))
 
     def _count(self, choice: Choice) -> None:
         self.explored.calls += 1
@@ -185,18 +205,29 @@ class Exploration:
 
         A call whose answer nothing can change any more comes first and alone: it would lead to the same later.
         """
+        for number in self._able(state):
+            call = state.places[number].call
+            faults = FAULTS if state.faults and call is not None and call.writes else ()
+            yield from self._of(state, number, ("done", *faults))
+
+    def _able(self, state: State) -> list[int]:
+        """Return the processes that may make their next call."""
         settled = self._settled(state)
-        for number, (program, place) in enumerate(zip(self._programs.values(), state.places, strict=True)):
-            if place.call is None or settled not in (None, number):
-                continue
-            done, answer = place.call.apply(state.tables)
-            faults = FAULTS if state.faults and place.call.writes else ()
-            for outcome in ("done", *faults):
-                there = self._after(program, place, outcome, answer)
-                places = (*state.places[:number], there, *state.places[number + 1 :])
-                applied = state.tables if outcome in ("refused", "killed") else done
-                after = State(applied, places, state.faults - (outcome != "done"))
-                yield Choice(program.name, place.call.name, outcome), after
+        return [
+            number for number, place in enumerate(state.places) if place.call is not None and settled in (None, number)
+        ]
+
+    def _of(self, state: State, number: int, outcomes: Sequence[Outcome]) -> Iterator[tuple[Choice, State]]:
+        """Yield what may become of the next call of a process, and the state after it."""
+        program, place = list(self._programs.values())[number], state.places[number]
+        assert place.call is not None
+        done, answer = place.call.apply(state.tables)
+        for outcome in outcomes:
+            there = self._after(program, place, outcome, answer)
+            places = (*state.places[:number], there, *state.places[number + 1 :])
+            applied = state.tables if outcome in ("refused", "killed") else done
+            after = State(applied, places, state.faults - (outcome != "done"))
+            yield Choice(program.name, place.call.name, outcome), after
 
     def _settled(self, state: State) -> int | None:
         """Return the first process whose next call is settled."""
@@ -227,6 +258,15 @@ class Exploration:
         place = after.places[list(self._programs).index(choice.process)]
         if place.error is not None and not _expected(place.error):
             raise invariants.Broken(f"progress: {choice.process} ended with {place.error!r}")
+        if place is not ENDED and place.call is None and place.error is None:
+            self._require_read(choice.process, ledger)
+
+    def _require_read(self, process: str, ledger: MemoryTable) -> None:
+        """Require of a driver that ended that the ledger has read what was there when it began. Raises Broken."""
+        if self.scenario.reads_all and process not in self.scenario.writers:
+            version = READ[self.scenario.kind](ledger) if ledger.versions else -1
+            if version < self.scenario.published - 1:
+                raise invariants.Broken(f"progress: {process} ended, but the ledger is at version {version}")
 
     def _finish(self, tables: Tables) -> None:
         """Let one more driver read the rest undisturbed, and compare the result. Raises Broken."""
@@ -236,25 +276,31 @@ class Exploration:
         self.finished.add(tables.key)
         ended = undisturbed(self._last, tables)
         CHECK[self.scenario.kind](ended)
-        if self.scenario.kind == "topology":
-            topologies.check_end(ended, self.scenario.same)
-            return
-        progress = invariants.content_of(ended.ledger.versions[-1]).progress
-        if progress["depot_version"] != ended.depot.latest:
-            raise invariants.Broken(f"progress: read up to version {progress['depot_version']}")
-        if self.scenario.same and invariants.outcome(ended.ledger) != in_one_call():
+        version = READ[self.scenario.kind](ended.ledger)
+        if version != ended.depot.latest:
+            raise invariants.Broken(f"progress: read up to version {version}")
+        if self.scenario.kind != "batcher":
+            topologies.check_end(ended, self.scenario.same, self.scenario.kind == "timers")
+        elif self.scenario.same and invariants.outcome(ended.ledger) != in_one_call():
             raise invariants.Broken("the same result: the batches are other ones than those of one call")
 
 
-CHECK = {"batcher": invariants.check, "topology": topologies.check}
-LAST = {"batcher": resume_and_drive, "topology": topologies.resume_and_count}
+CHECK = {"batcher": invariants.check, "topology": topologies.check, "timers": topologies.check_timers}
+READ = {"batcher": invariants.version_read, "topology": topologies.version_read, "timers": topologies.version_read}
+LAST = {
+    "batcher": resume_and_drive,
+    "topology": topologies.resume_and_count,
+    "timers": topologies.resume_and_remind,
+}
 ENDED = Place("", 0, (), None)
 
 
 def undisturbed(program: Program, tables: Tables) -> Tables:
     """Run one process to its end, and return the tables. Raises Broken."""
-    place = program.begin()
+    place, calls = program.begin(), 0
     while place.call is not None:
+        if (calls := calls + 1) > LONGEST_WALK:
+            raise invariants.Broken(f"progress: a driver alone makes more than {LONGEST_WALK} calls")
         tables, answer = place.call.apply(tables)
         place = program.after(place, answer)
     if place.error is not None:

@@ -147,3 +147,9 @@ def outcome(ledger: MemoryTable) -> list[Row]:
     """Return the batches and rejected messages, without what depends on who committed when."""
     content = content_of(ledger.versions[-1])
     return canonical([*content.open, *content.closed], content.rejected)
+
+
+def version_read(ledger: MemoryTable) -> int:
+    """Return up to which version of the depot a ledger has read."""
+    version: int = content_of(ledger.versions[-1]).progress["depot_version"]
+    return version

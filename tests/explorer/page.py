@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from tests.explorer.defects import Finding, Record, explored_guards, is_out_of_reach, planted_bugs
 from tests.explorer.exploration import Explored
+from tests.guards.guard import GUARDS
 
+NOT_REACHED = "none gets there"
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "exploration.md"
 
 
@@ -16,9 +20,33 @@ def write_scenarios(results: Iterable[Explored]) -> None:
     write_table(PAGE, "scenarios", 2, [_row(explored) for explored in results])
 
 
-def write_bugs(rows: Iterable[Sequence[str]]) -> None:
-    """Put bugs and guards into the page, each with the states until it was found, and what broke where."""
-    write_table(PAGE, "bugs", 1, [[cell.replace("|", "\\|") for cell in row] for row in rows])
+def write_defects(kind: str, record: Record) -> None:
+    """Put what was found of bugs or guards into the page: one after another, what a record has as it is now."""
+    if kind == "bugs":
+        rows = [_finding(bug.name, record.findings[bug.key]) for bug in planted_bugs() if record.has(bug)]
+        write_table(PAGE, "bugs", None, rows)
+        return
+    known = {guard.name: guard for guard in GUARDS}
+    findings = [(known[one.name], record.findings[one.key]) for one in explored_guards() if record.has(one)]
+    write_table(PAGE, "guards", None, [_finding(guard.holds, one) for guard, one in findings if one.broken])
+    missed = [
+        (
+            guard.holds,
+            f"`{guard.where}`",
+            str(one.schedules) if one.schedules else NOT_REACHED,
+            f"`{guard.test}`",
+        )
+        for guard, one in findings
+        if not one.broken
+    ]
+    write_table(PAGE, "missed", None, missed)
+    beyond = Counter(guard.path for guard in GUARDS if is_out_of_reach(guard))
+    write_table(PAGE, "beyond", None, [(f"`{path}`", str(count)) for path, count in sorted(beyond.items())])
+
+
+def _finding(name: str, finding: Finding) -> tuple[str, ...]:
+    found = (finding.scenario, finding.broken) if finding.broken else ("", "missed")
+    return tuple(cell.replace("|", "\\|").replace("\n", " ")[:160] for cell in (name, str(finding.schedules), *found))
 
 
 def _row(explored: Explored) -> list[str]:
@@ -27,13 +55,15 @@ def _row(explored: Explored) -> list[str]:
     return [explored.scenario, str(explored.faults), f"{each[0]}{'' if explored.whole else ', not all'}", *each[1:]]
 
 
-def write_table(path: Path, table: str, key: int, rows: Iterable[Sequence[str]]) -> None:
-    """Replace the rows of a page's table that have the same first cells, and add the others."""
+def write_table(path: Path, table: str, key: int | None, rows: Iterable[Sequence[str]]) -> None:
+    """Replace a page's table; with a `key` only the rows that have the same first cells, and add the others."""
     page = path.read_text(encoding="utf-8")
     found = re.search(rf"<!-- {table} -->\n\n((?:\|.*\n){{2}})((?:\|.*\n)*)", page)
     if found is None:
         raise ValueError(f"{path} has no table of {table}")
-    lines = [*found[2].splitlines(), *(f"| {' | '.join(row)} |" for row in rows)]
-    latest = {tuple(line.split(" | ")[:key]): line for line in lines}
-    new = "".join(f"{line}\n" for line in latest.values())
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    if key is not None:
+        latest = {tuple(line.split(" | ")[:key]): line for line in [*found[2].splitlines(), *lines]}
+        lines = list(latest.values())
+    new = "".join(f"{line}\n" for line in lines)
     path.write_text(page[: found.start(2)] + new + page[found.end(2) :], encoding="utf-8")

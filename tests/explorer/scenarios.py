@@ -24,15 +24,19 @@ USUAL: Mapping[str, Any] = {
     "max_retries": 2,
     "commit": "files",
 }
+HOUR = 3_600 * SECOND
 Work = Callable[[Execution, Mapping[str, Any]], None]
 
 
 class StandingClock:
-    """A clock that stands still, and never asks for a stop."""
+    """A clock that stands still, so many microseconds ahead of the right one, and never asks for a stop."""
+
+    def __init__(self, ahead: int = 0) -> None:
+        self._now = NOW + HOUR + ahead
 
     def now(self) -> int:
         """Return a time at which all messages have arrived long since."""
-        return NOW + 3_600 * SECOND
+        return self._now
 
     def elapsed(self) -> float:
         """Return a moment."""
@@ -61,16 +65,21 @@ def depot(versions: int) -> MemoryTable:
     return found
 
 
-def runner(execution: Execution, values: Mapping[str, Any]) -> Runner:
-    """Return a runner of a process, with the settings of a scenario."""
+def runner(execution: Execution, values: Mapping[str, Any], ahead: int = 0) -> Runner:
+    """Return a runner of a process, with the settings of a scenario and a clock that is `ahead` (microseconds)."""
     settings, shared = Settings(depot="depot", ledger="ledger", **(dict(USUAL) | dict(values))), Shared(execution)
     source, ledger = MemorySource(settings, shared), MemoryLedger(settings, shared)
-    return Runner([DepotReader(None, source)], ledger, batcher_of(settings), StandingClock())
+    return Runner([DepotReader(None, source)], ledger, batcher_of(settings), StandingClock(ahead))
 
 
 def drive(execution: Execution, values: Mapping[str, Any]) -> None:
     """Read the depot to its end."""
     runner(execution, values).once()
+
+
+def drive_fast(execution: Execution, values: Mapping[str, Any]) -> None:
+    """Read the depot to its end, with a clock that is an hour fast."""
+    runner(execution, values, HOUR).once()
 
 
 def drive_by_other_rules(execution: Execution, values: Mapping[str, Any]) -> None:
@@ -143,7 +152,12 @@ class Scenario:
     published: int = len(LOG)
     lives: int = 2
     same: bool = True
-    kind: Literal["batcher", "topology"] = "batcher"
+    kind: Literal["batcher", "topology", "timers"] = "batcher"
+
+    @property
+    def reads_all(self) -> bool:
+        """Tell whether a process that ends without an error leaves a ledger that has read what was there first."""
+        return not {work.__name__ for work in self.works.values()} - READ_OR_PUBLISH
 
     @property
     def writers(self) -> set[str]:
@@ -159,7 +173,11 @@ class Scenario:
         return Program(name, lambda execution: work(execution, self.values), lives)
 
 
+# Nothing here stops a driver, or takes back what was committed.
+READ_OR_PUBLISH = {"drive", "drive_fast", "drive_by_other_rules", "count", "remind", "remind_fast", "publish"}
 MERGE = {"commit": "merge"}
+# Half an hour after the right clock a source is idle; one that is an hour fast has passed that when it begins.
+IDLE = {"idle_timeout": "90m"}
 FOLDS = {"fold_commits": 2, "fold_rows": 1}
 TWO: Mapping[str, Work] = {"one": drive, "two": drive}
 SCENARIOS: Sequence[Scenario] = (
@@ -178,6 +196,14 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario("two drivers and a RESTORE", {**TWO, "restore": restore}),
     Scenario("two drivers and a RESTORE, by MERGE", {**TWO, "restore": restore}, MERGE),
     Scenario("two drivers with different rules", {"one": drive, "two": drive_by_other_rules}, same=False),
+    Scenario("two drivers, one clock an hour fast", {"one": drive, "fast": drive_fast}),
+    Scenario(
+        "two drivers, one clock an hour fast, a depot that grows and idle sources",
+        {"one": drive, "fast": drive_fast, "producer": publish},
+        IDLE,
+        published=1,
+        same=False,
+    ),
     Scenario("three drivers", {**TWO, "three": drive}),
     Scenario("three drivers, by MERGE", {**TWO, "three": drive}, MERGE),
 )

@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.explorer.tables import Answer, Call
 
-PATIENCE_SECONDS = 60  # between two calls are milliseconds, on a busy machine seconds
+PATIENCE_SECONDS = 30  # between two calls are milliseconds, on a busy machine seconds
 LOCAL = threading.local()
 
 

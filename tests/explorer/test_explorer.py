@@ -13,19 +13,32 @@ from tests.clocks import ManualClock
 from tests.engine.factory import EMBEDDED
 from tests.engine.world import World
 from tests.explorer import invariants
-from tests.explorer.__main__ import SCENARIOS, explored_with
 from tests.explorer.bugs import BUGS, Bug
-from tests.explorer.bugs import VARIABLE as BUG
+from tests.explorer.defects import (
+    OUT_OF_REACH,
+    Finding,
+    Record,
+    explored_guards,
+    find_defect,
+    look_for,
+    planted_bugs,
+    relevant_scenarios,
+)
 from tests.explorer.exploration import FAULTS, Exploration, explore, tokens, undisturbed
 from tests.explorer.scenarios import LOG, USUAL, Scenario, StandingClock, depot, drive
+from tests.explorer.search import SCENARIOS as BY_NAME
 from tests.explorer.tables import MemoryTable, Tables, merged, merging, put
-from tests.guards.guard import VARIABLE as GUARD
+from tests.guards.guard import GUARDS
 from windrow.errors import ConcurrentCommitError
 from windrow.ledger.versions import Growth
 
+SCENARIOS = list(BY_NAME.values())
 QUICK = [scenario for scenario in SCENARIOS if len(scenario.works) == 1 and scenario.kind == "batcher"]
 OTHERS = [scenario for scenario in SCENARIOS if scenario not in QUICK]
-FOUND_SOON = ("a resume is forgotten by the next commit", "a microbatch begins one version too late")
+FOUND_SOON = (
+    ("a resume is forgotten by the next commit", "two drivers and a pause"),
+    ("a microbatch begins one version too late", "one driver"),
+)
 
 
 def by_name(scenario: Scenario) -> str:
@@ -77,35 +90,88 @@ class TestSchedules:
     @pytest.mark.slow
     @pytest.mark.parametrize("scenario", SCENARIOS, ids=by_name)
     def test_all(self, scenario: Scenario) -> None:
-        """All schedules without a fault, and those with up to two of them as far as that ends."""
+        """All schedules with up to two faults, as far as that ends."""
         for faults in (0, 1, 2):
             explored = explore(scenario, faults, most=30_000)
             assert explored.broken is None, explored.schedule
-            assert explored.whole or faults
+            assert explored.ends
 
 
 class TestBugs:
     """What is planted is found."""
 
     @pytest.mark.ci
-    @pytest.mark.parametrize("name", FOUND_SOON)
-    def test_found_soon(self, name: str) -> None:
+    @pytest.mark.parametrize(("name", "scenario"), FOUND_SOON)
+    def test_found_soon(self, tmp_path: Path, name: str, scenario: str) -> None:
         """One scenario is enough for some of them."""
-        explored = explored_with(
-            BUG, name, "--only", "one driver" if "slice" in name else "and a pause", "--most", "600"
-        )
-        assert any(one["broken"] for one in explored), explored
+        bug = next(bug for bug in planted_bugs() if bug.name == name)
+        finding = find_defect(bug, _record(tmp_path, scenario))
+        assert (finding.broken is not None, finding.scenario) == (True, scenario), finding
 
     @pytest.mark.ci
-    def test_without_a_guard(self) -> None:
-        """Rows that another attempt has read are read twice without a guard."""
-        explored = explored_with(GUARD, "filtered-by-version", "--only", "one driver")
-        assert "each message once" in explored[-1]["broken"]
+    def test_without_a_guard(self, tmp_path: Path) -> None:
+        """Rows that another attempt has read are read twice without a guard; the record has it for the next run."""
+        record = _record(tmp_path, "two drivers")
+        guard = next(one for one in explored_guards() if one.name == "filtered-by-version")
+        [(defect, finding)] = look_for([guard], record, float("inf"))
+        assert defect == guard
+        assert "each message once" in str(finding.broken)
+        again = Record(tmp_path / "record.json")
+        assert again.findings == {guard.key: finding}
+        assert not list(look_for([guard], _with_scenarios(again, "two drivers"), float("inf")))
 
     @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
     def test_planted(self, bug: Bug) -> None:
         """Each bug changes a place that is there, into code that can be compiled."""
         assert compile(bug.planted(), bug.path, "exec")
+
+    def test_record(self, tmp_path: Path) -> None:
+        """What was found of other code, or of another defect under the same name, does not count."""
+        file, guard = tmp_path / "record.json", explored_guards()[0]
+        record = Record(file)
+        record.findings[guard.key] = Finding(guard.digest, 1, 2)
+        record.write()
+        assert Record(file).has(guard)
+        assert not Record(file).has(replace(guard, digest="another"))
+        file.write_text(file.read_text().replace('"code": "', '"code": "0'))
+        assert not Record(file).has(guard)
+
+    def test_relevant_scenarios(self) -> None:
+        """A guard is looked for where it was reached, a condition where it struck; first what is new for its cost."""
+        reached, strikes = "token-of-its-own", "filtered-by-version"
+        undisturbed = [
+            _undisturbed("slow", 3.0, {reached: (1, 0), strikes: (1, 1)}),
+            _undisturbed("quick", 1.0, {reached: (1, 0), strikes: (1, 0)}),
+            _undisturbed("elsewhere", 2.0, {}),
+        ]
+        by_name = {one.name: one for one in explored_guards()}
+        assert relevant_scenarios(by_name[reached], undisturbed) == ["quick", "slow"]
+        assert relevant_scenarios(by_name[strikes], undisturbed) == ["slow"]
+        assert relevant_scenarios(planted_bugs()[0], undisturbed) == ["quick", "slow", "elsewhere"]
+
+    def test_out_of_reach(self) -> None:
+        """Guards are out of reach by files that there are, and some are not."""
+        for path in OUT_OF_REACH:
+            assert any(guard.path.startswith(path) for guard in GUARDS), path
+        assert explored_guards()
+
+
+def _record(directory: Path, *scenarios: str) -> Record:
+    return _with_scenarios(Record(directory / "record.json"), *scenarios)
+
+
+def _with_scenarios(record: Record, *scenarios: str) -> Record:
+    """Return a record in which every guard was reached in some scenarios, and strikes there."""
+    every = {guard.name: (1, 1) for guard in GUARDS}
+    record.undisturbed = [_undisturbed(name, 1.0, every) for name in BY_NAME if name in scenarios]
+    record.undisturbed += [_undisturbed(name, 1.0, {}) for name in BY_NAME if name not in scenarios]
+    return record
+
+
+def _undisturbed(scenario: str, seconds: float, counts: dict[str, tuple[int, int]]) -> dict[str, Any]:
+    """Return what is recorded of a scenario: how often it reached guards, and how often these struck."""
+    counted = [list(counts.get(guard.name, (0, 0))) for guard in GUARDS]
+    return {"scenario": scenario, "seconds": seconds, "counts": counted}
 
 
 class TestLikeRealTables:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tests.explorer.invariants import WHILE_PAUSED, Broken
-from tests.explorer.scenarios import FOLDS, LOG, MERGE, USUAL, Scenario, StandingClock, Work, publish, restore
-from tests.explorer.tables import MemoryLedger, MemorySource, MemoryTable, Shared, Tables
+from tests.explorer.scenarios import FOLDS, HOUR, LOG, MERGE, USUAL, Scenario, StandingClock, Work, publish, restore
+from tests.explorer.tables import MemoryLedger, MemorySource, MemoryTable, Shared, Tables, TableVersion
+from windrow.columnar.arrow import TIME
 from windrow.delta.log import TableInfo
 from windrow.delta.table import overtaken_error
 from windrow.errors import NotFoundError
@@ -22,6 +23,7 @@ from windrow.ledger.versions import latest
 from windrow.model import tables
 from windrow.model.id_filter import IdFilter
 from windrow.settings.settings import Settings
+from windrow.testing.clock import NOW
 from windrow.topology import Microbatch, Topology, reading
 from windrow.topology import rollback as of_rollback
 from windrow.topology.depots import settings_of
@@ -44,6 +46,22 @@ def counting() -> Topology:
         rows = microbatch.rows("messages")
         microbatch.state("counts").combine(rows, times="count")
         microbatch.append("copies", rows.select(["payload"]))
+
+    return topology
+
+
+def reminding() -> Topology:
+    """Return the same topology, which copies each message a second time when its timer fires."""
+    topology = counting()
+    topology.timer("reminder", key="about STRING")
+
+    @topology.function
+    def remind(microbatch: Microbatch) -> None:
+        rows = microbatch.rows("messages").group_by("payload").aggregate([("event_time", "max")])
+        due = [DUE[payload] for payload in rows["payload"].to_pylist()]
+        microbatch.schedule("reminder", pa.table({"about": rows["payload"], "due": pa.array(due, TIME)}))
+        fired = microbatch.due("reminder")["about"]
+        microbatch.append("copies", pa.table({"payload": pc.binary_join_element_wise("again", fired, " ")}))
 
     return topology
 
@@ -115,7 +133,7 @@ class MemoryPlans:
 
 
 def _with(now: Tables, texts: Mapping[str, str | None]) -> Tables:
-    plans = {name: text for name, text in (dict(now.plans) | texts).items() if text is not None}
+    plans = {name: text for name, text in {**dict(now.plans), **texts}.items() if text is not None}
     return replace(now, plans=tuple(sorted(plans.items())))
 
 
@@ -171,13 +189,15 @@ def states_of(ledger: MemoryStates, microbatch: int | None = None, spark: object
     return MemoryVersion(ledger.version_after(microbatch))
 
 
-def runner(execution: Execution, values: Mapping[str, Any]) -> Runner:
-    """Return a runner of a process, with the settings of a scenario."""
-    topology, shared = counting(), Shared(execution)
+def runner(
+    execution: Execution, values: Mapping[str, Any], made: Callable[[], Topology] = counting, ahead: int = 0
+) -> Runner:
+    """Return a runner of a process, with the settings of a scenario and a clock that is `ahead` (microseconds)."""
+    topology, shared = made(), Shared(execution)
     settings = Settings(depot="depot", ledger="ledger", **(dict(USUAL) | dict(values)))
     used = {name: settings_of(topology, depot, settings) for name, depot in topology.depots.items()}
     sources = {name: MemorySource(one, shared, rows=True) for name, one in used.items()}
-    return runner_of(topology, sources, MemoryStates(settings, shared), StandingClock())
+    return runner_of(topology, sources, MemoryStates(settings, shared), StandingClock(ahead))
 
 
 def count(execution: Execution, values: Mapping[str, Any]) -> None:
@@ -188,6 +208,23 @@ def count(execution: Execution, values: Mapping[str, Any]) -> None:
 def resume_and_count(execution: Execution, values: Mapping[str, Any]) -> None:
     """End a pause that somebody left, and read the depot to its end."""
     last = runner(execution, values)
+    last.resume()
+    last.once()
+
+
+def remind(execution: Execution, values: Mapping[str, Any]) -> None:
+    """Read the depot to its end, and fire what is due."""
+    runner(execution, values, reminding).once()
+
+
+def remind_fast(execution: Execution, values: Mapping[str, Any]) -> None:
+    """The same, with a clock that is an hour fast."""
+    runner(execution, values, reminding, HOUR).once()
+
+
+def resume_and_remind(execution: Execution, values: Mapping[str, Any]) -> None:
+    """End a pause that somebody left, read the depot to its end, and fire what is due."""
+    last = runner(execution, values, reminding)
     last.resume()
     last.once()
 
@@ -214,8 +251,19 @@ class Content:
         self.progress = by_id[tables.PROGRESS]
         self.read = by_id["depot/messages"]["depot_version"]
         self.counts = {row["type"]: row["times"] for row in by_id.values() if row["state"] == "counts"}
+        self.waiting = {row["about"] for row in by_id.values() if row["state"] == "reminder"}
         history = rows.filter(pc.equal(rows["state"], "microbatch")).to_pylist()
         self.history = sorted(history, key=lambda row: row["microbatch"])
+
+
+_CONTENT: dict[str, Content] = {}
+
+
+def content_of(version: TableVersion) -> Content:
+    """Return what a version of the table of states says; most schedules lead to versions that others led to before."""
+    if version.digest not in _CONTENT:
+        _CONTENT[version.digest] = Content(version.rows)
+    return _CONTENT[version.digest]
 
 
 @contextmanager
@@ -229,7 +277,7 @@ def check(now: Tables) -> None:
     """Check the invariants of the version of the table of states that was put last. Raises Broken."""
     if len(now.ledger.versions) < 2:
         return
-    before, after = (Content(version.rows) for version in now.ledger.versions[-2:])
+    before, after = (content_of(version) for version in now.ledger.versions[-2:])
     sent = [row for rows in LOG[: after.read + 1] for row in rows]
     if after.counts != dict(Counter(row["type"] for row in sent)):
         raise Broken(f"each message once: {after.counts} after version {after.read}")
@@ -243,12 +291,35 @@ def check(now: Tables) -> None:
         raise Broken(f"outputs equal states: {_sent(after.read) - _copied(now)} are missing")
 
 
-def check_end(now: Tables, same: bool) -> None:
+def check_timers(now: Tables) -> None:
+    """Check the same, and that the timer of each message that was read waits or has fired. Raises Broken."""
+    check(now)
+    if len(now.ledger.versions) < 2:
+        return
+    after = content_of(now.ledger.versions[-1])
+    copied, read = _copied(now), set(_sent(after.read))
+    if not after.waiting <= read:
+        raise Broken(f"timers fire once: {after.waiting - read} wait, but were not read")
+    lost = {payload for payload in read - after.waiting if not copied[f"again {payload}"]}
+    if lost:
+        raise Broken(f"timers fire once: {lost} neither wait nor have fired")
+
+
+def version_read(states: MemoryTable) -> int:
+    """Return up to which version of the depot a topology has read."""
+    version: int = content_of(states.versions[-1]).read
+    return version
+
+
+def check_end(now: Tables, same: bool, timers: bool) -> None:
     """Check what must hold when all was read; with `same`, nothing took back what was committed. Raises Broken."""
-    read = Content(now.ledger.versions[-1].rows).read
-    if read != now.depot.latest:
-        raise Broken(f"progress: read up to version {read}")
-    copied, sent = _copied(now), _sent(read)
+    content = content_of(now.ledger.versions[-1])
+    copied, sent = _copied(now), _sent(content.read)
+    if timers:
+        overdue = {payload for payload in content.waiting if DUE[payload] <= StandingClock().now()}
+        if overdue:
+            raise Broken(f"timers fire once: {overdue} are overdue")
+        sent += Counter(f"again {payload}" for payload in set(sent) - content.waiting)
     if not sent <= copied or (same and copied != sent):
         raise Broken(f"outputs equal states: {copied - sent} too often, {sent - copied} missing")
 
@@ -261,6 +332,18 @@ def _copied(now: Tables) -> Counter[str]:
     return Counter(now.output.versions[-1].rows["payload"].to_pylist() if now.output.versions else [])
 
 
+# When the timer of a message is due: at its first microbatch, at a later one, or only for a clock that is an hour fast.
+DUE = {"#1": NOW, "#2": NOW + HOUR, "#3": NOW + HOUR // 2, "#4": NOW + 2 * HOUR, "#5": NOW + 3 * HOUR // 2}
+TICKS = {"idle_timeout": "1d"}  # which no source is, but timers are fired in microbatches of their own
+REMINDERS: Sequence[tuple[str, Mapping[str, Work], Mapping[str, Any], bool]] = (
+    ("one driver", {"driver": remind}, {}, True),
+    ("two drivers", {"one": remind, "two": remind}, {}, True),
+    ("two drivers, by MERGE", {"one": remind, "two": remind}, MERGE, True),
+    ("two drivers, folds", {"one": remind, "two": remind}, FOLDS, True),
+    ("two drivers, one clock an hour fast", {"one": remind, "fast": remind_fast}, {}, True),
+    ("two drivers and a RESTORE", {"one": remind, "two": remind, "restore": restore}, {}, False),
+    ("three drivers, one clock an hour fast", {"one": remind, "two": remind, "fast": remind_fast}, {}, True),
+)
 GROWS = "two drivers, a depot that grows and a RESTORE"
 TWO: Mapping[str, Work] = {"one": count, "two": count}
 SCENARIOS: Sequence[Scenario] = tuple(
@@ -275,5 +358,9 @@ SCENARIOS: Sequence[Scenario] = tuple(
         ("two drivers and a RESTORE", {**TWO, "restore": restore}, {}, False, 2),
         # A plan of one driver may have more versions than that of the other, which comes late.
         (GROWS, {**TWO, "producer": publish, "restore": restore}, {"max_messages": 100}, False, 1),
+        ("three drivers", {**TWO, "three": count}, {}, True, 2),
     )
+) + tuple(
+    Scenario(f"a topology with timers: {name}", works, {**TICKS, **values}, same=same, kind="timers")
+    for name, works, values, same in REMINDERS
 )

@@ -15,7 +15,7 @@ import pytest
 
 from tests.docs.test_pages import known_tests
 from tests.guards.counting import COUNTER, NAMES, VARIABLE, counted, counts
-from tests.guards.guard import ENTRIES, GUARDS, PAGE, ROOT, Guard, markers, written
+from tests.guards.guard import ENTRIES, GUARDS, LIBRARY, PAGE, ROOT, Guard, markers, written
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 EMBEDDED = [guard for guard in GUARDS if not guard.on_spark]
@@ -41,6 +41,17 @@ def test_can_be_taken_away(guard: Guard) -> None:
     with_it, without = ast.parse(guard.file.read_text(encoding="utf-8")), ast.parse(guard.removed())
     assert ast.dump(without) != ast.dump(with_it)
     assert _used(without) <= _known(with_it) | _known(without, only=(ast.alias,))
+
+
+def test_left_is_known() -> None:
+    """What is left without a guard calls nothing that the library does not have, or its test would fail for that."""
+    every = {name for file in LIBRARY.rglob("*.py") for name in _attributes(ast.parse(file.read_text("utf-8")))}
+    unknown = {guard.name: _attributes(ast.parse(guard.removed())) - every for guard in GUARDS}
+    assert not {name: attributes for name, attributes in unknown.items() if attributes}
+
+
+def _attributes(tree: ast.Module) -> set[str]:
+    return {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
 
 
 def test_counted() -> None:
@@ -104,3 +115,5 @@ def require_failure(guard: Guard) -> None:
     done = guard.tried_without()
     assert done.returncode == 1, done.stdout[-2_000:]
     assert "failed" in done.stdout
+    broken = [line for line in done.stdout.splitlines() if "NameError" in line or "UnboundLocalError" in line]
+    assert not broken, broken
