@@ -116,13 +116,15 @@ wheel: $(INSTALLED) ## build dist/windrow_delta-VERSION-py3-none-any.whl, the sa
 	@ls dist/*.whl
 
 JAVA_DIR = lib/windrow/engine/spark/java
+LOG_STORE = $(JAVA_DIR)/log_store.jar
 JARS = $(wildcard .venv/lib/*/site-packages/pyspark/jars/hadoop-client-api-*.jar $(HOME)/.ivy2*/jars/io.delta_delta-storage-*.jar)
 
+# Stored, not compressed: else the bytes depend on the zlib of the JDK.
 .PHONY: log-store
 log-store: ## compile the log store for S3, which needs a JDK of Java 17
 	@rm -rf build/log-store
-	@javac --release 17 -g:none -cp "$$(echo $(JARS) | tr ' ' :)" -d build/log-store $(JAVA_DIR)/windrow/*.java
-	@jar --create --no-manifest --date=2026-01-01T00:00:00Z --file $(JAVA_DIR)/log_store.jar \
+	@javac --release 17 -g:none -nowarn -cp "$$(echo $(JARS) | tr ' ' :)" -d build/log-store $(JAVA_DIR)/windrow/*.java
+	@jar --create --no-compress --no-manifest --date=2026-01-01T00:00:00Z --file $(LOG_STORE) \
 	    -C build/log-store windrow/ConditionalLogStore.class
 
 .PHONY: reference
