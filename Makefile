@@ -133,6 +133,10 @@ reference: require-java $(INSTALLED) ## write what the docs take from the code: 
 	.venv/bin/python -m tests.guards --write
 	WRITE_DOCS=1 .venv/bin/python -m pytest -q -m "slow or not slow" tests/docs/test_blocks.py
 
+.PHONY: notebooks
+notebooks: $(INSTALLED) ## write notebooks/jupyter/*.ipynb from the notebooks in Databricks' format
+	@.venv/bin/python notebooks/jupyter/make_notebooks.py
+
 .PHONY: docs
 docs: $(INSTALLED) ## build the site of docs/ in site/ (open site/index.html); a broken link fails
 	@$(PIP_INSTALL) --group docs
