@@ -127,7 +127,7 @@ def opened(
     for source in sources.values():
         if isinstance(source, EmbeddedSource):
             source.shared = shared
-    with watched(list(sources.values()), ledger, clock, observers, report) as called:
+    with watched(sources, ledger, clock, observers, report) as called:
         yield runner_of(topology, sources, ledger, clock, **called)
 
 
