@@ -9,7 +9,7 @@ PYTHONS = $(or $(PYTHON),python3.11 python3.12 python3.13 python3 python)
 PIP_INSTALL = .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
 INSTALLED = .venv/.installed
 # What pip says, one line for each package that it downloads.
-PACKAGES := $(shell grep -c == constraints.txt)
+PACKAGES := $(shell sed '/^\# What make/q' constraints.txt | grep -c ==)
 PROGRESS = while read -r word what size; do case $$word in \
     Collecting) count=$$((count + 1)) ;; \
     Downloading) echo "  $$count of at most $(PACKAGES): $$what $$size" ;; \
@@ -54,6 +54,11 @@ test-fast: $(INSTALLED) ## run the tests of what is pure, without Spark and tabl
 .PHONY: test-kafka
 test-kafka: require-java $(INSTALLED) ## run the tests with a Kafka broker, which the first one downloads
 	@.venv/bin/python -m pytest -m "kafka and not slow" tests/producer/bridge
+
+.PHONY: test-orchestrators
+test-orchestrators: $(INSTALLED) ## run the examples for Dagster and Airflow, which it installs first
+	@$(PIP_INSTALL) --group orchestrators
+	@.venv/bin/python -m pytest -m "not slow" tests/docs/test_orchestrators.py
 
 .PHONY: test-all
 test-all: require-java $(INSTALLED) ## run the tests, the slow ones too, with 300 histories and examples each
