@@ -8,11 +8,16 @@ FAULTS ?= 1
 PYTHONS = $(or $(PYTHON),python3.11 python3.12 python3.13 python3 python)
 PIP_INSTALL = .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
 INSTALLED = .venv/.installed
+# The demo installs only what it needs; where everything is installed, it takes that.
+DEMO_INSTALLED = .venv/.installed-for-demo-$(ENGINE)
+DEMO_EXTRAS = $(if $(filter spark,$(ENGINE)),spark$(comma)plot,plot)
+DEMO_READY = $(if $(wildcard $(INSTALLED)),$(INSTALLED),$(DEMO_INSTALLED))
+comma = ,
 # What pip says, one line for each package that it downloads.
 PACKAGES := $(shell sed '/^\# What make/q' constraints.txt | grep -c ==)
 PROGRESS = while read -r word what size; do case $$word in \
     Collecting) count=$$((count + 1)) ;; \
-    Downloading) echo "  $$count of at most $(PACKAGES): $$what $$size" ;; \
+    Downloading) echo "  $$count$(OF_AT_MOST): $$what $$size" ;; \
     Installing) [ "$$what" = collected ] && echo "  Installing them" ;; \
     esac; done
 # Three, because a test often waits for another process: with two, two cores are idle for a third of the time. Each
@@ -32,12 +37,16 @@ help: ## list the targets
 setup: $(INSTALLED) ## make .venv with everything in it (again only when pyproject.toml or constraints.txt change)
 
 .PHONY: demo
-demo: $(if $(filter spark,$(ENGINE)),require-java) announce-demo $(INSTALLED) ## batch the bundled measurements, from files to a picture
+demo: $(if $(filter spark,$(ENGINE)),require-java) announce-demo $(DEMO_READY) ## batch the bundled measurements, from files to a picture
 	@.venv/bin/windrow demo --engine "$(ENGINE)"
 
 .PHONY: announce-demo
 announce-demo:
-	@test -e $(INSTALLED) || echo "The demo first installs Windrow and Spark into .venv (about 1 GB), then runs for a minute."
+	@test -e $(DEMO_READY) || { \
+	    echo "The demo first installs Windrow$(if $(filter spark,$(ENGINE)), and Spark) into .venv" \
+	        "($(if $(filter spark,$(ENGINE)),about 1.4 GB,about 0.8 GB)), which takes a minute or more." ; \
+	    echo "Then it groups 51,004 recorded measurements into batches, draws them, and says what to look at."; \
+	}
 
 .PHONY: test
 test: require-java $(INSTALLED) ## run the tests
@@ -159,7 +168,10 @@ clean: ## remove .venv, builds and caches (tables under data/ and demo/ stay)
 	find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # The stamp comes last, so that a setup that was interrupted starts again.
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): NEEDED = -e '.[all]' --group test --group stores --group check
+$(INSTALLED): OF_AT_MOST = $(empty) of at most $(PACKAGES)
+$(DEMO_INSTALLED): NEEDED = -e '.[$(DEMO_EXTRAS)]'
+$(INSTALLED) $(DEMO_INSTALLED): pyproject.toml constraints.txt
 	@for python in $(PYTHONS); do \
 	    version=$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null); \
 	    case $$version in 3.11|3.12|3.13) break ;; esac; \
@@ -180,8 +192,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	.venv/bin/python -m pip --version 2>/dev/null | grep -qF "(python $$version)" || "$$python" -m venv --clear .venv
 	@$(PIP_INSTALL) pip
 	@rm -f $@
-	@{ $(subst --quiet,,$(PIP_INSTALL)) --build-constraint constraints.txt -e '.[all]' \
-	    --group test --group stores --group check && touch $@; } | $(PROGRESS)
+	@{ $(subst --quiet,,$(PIP_INSTALL)) --build-constraint constraints.txt $(NEEDED) && touch $@; } | $(PROGRESS)
 	@test -e $@
 
 # Spark starts the Java of JAVA_HOME, or else the one on the path.

@@ -120,8 +120,8 @@ def test_same_again(wheel: Path, tmp_path: Path) -> None:
     ("engine", "extra"), [("embedded", ""), pytest.param("spark", "[spark]", marks=pytest.mark.spark)]
 )
 def test_runs_the_job(wheel: Path, tmp_path: Path, engine: str, extra: str) -> None:
-    """In a fresh environment with the wheel, and with the extra of Spark where it runs, the job batches a depot, and
-    what it wrote is verified there.
+    """In a fresh environment with the wheel, and with the extra of Spark where it runs, the job batches a depot,
+    what it wrote is verified there, and the demo runs in an empty directory.
     """
     ran(sys.executable, "-m", "venv", tmp_path / "venv")
     python, windrow = tmp_path / "venv" / "bin" / "python", tmp_path / "venv" / "bin" / "windrow"
@@ -133,5 +133,9 @@ def test_runs_the_job(wheel: Path, tmp_path: Path, engine: str, extra: str) -> N
     said = ran(python, ROOT / "jobs" / "run_batches.py", "--depot=depot", "--ledger=ledger", cwd=tmp_path)
     assert "60 messages read, 60 accepted" in said
     ran(windrow, "verify", cwd=tmp_path)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "closed batches" in ran(windrow, "demo", "--engine", engine, cwd=empty)
+    assert {place.name for place in empty.iterdir()} == {"demo"}
     where = ran(python, "-c", "import windrow; print(windrow.__file__)", cwd=tmp_path)
     assert Path(where.strip()).is_relative_to(tmp_path)
