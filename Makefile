@@ -8,11 +8,16 @@ FAULTS ?= 1
 PYTHONS = $(or $(PYTHON),python3.11 python3.12 python3.13 python3 python)
 PIP_INSTALL = .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
 INSTALLED = .venv/.installed
+# The demo installs only what it needs; where everything is installed, it takes that.
+DEMO_INSTALLED = .venv/.installed-for-demo-$(ENGINE)
+DEMO_EXTRAS = $(if $(filter spark,$(ENGINE)),spark$(comma)plot,plot)
+DEMO_READY = $(if $(wildcard $(INSTALLED)),$(INSTALLED),$(DEMO_INSTALLED))
+comma = ,
 # What pip says, one line for each package that it downloads.
-PACKAGES := $(shell grep -c == constraints.txt)
+PACKAGES := $(shell sed '/^\# What make/q' constraints.txt | grep -c ==)
 PROGRESS = while read -r word what size; do case $$word in \
     Collecting) count=$$((count + 1)) ;; \
-    Downloading) echo "  $$count of at most $(PACKAGES): $$what $$size" ;; \
+    Downloading) echo "  $$count$(OF_AT_MOST): $$what $$size" ;; \
     Installing) [ "$$what" = collected ] && echo "  Installing them" ;; \
     esac; done
 # Three, because a test often waits for another process: with two, two cores are idle for a third of the time. Each
@@ -32,12 +37,16 @@ help: ## list the targets
 setup: $(INSTALLED) ## make .venv with everything in it (again only when pyproject.toml or constraints.txt change)
 
 .PHONY: demo
-demo: $(if $(filter spark,$(ENGINE)),require-java) announce-demo $(INSTALLED) ## batch the bundled measurements, from files to a picture
+demo: $(if $(filter spark,$(ENGINE)),require-java) announce-demo $(DEMO_READY) ## batch the bundled measurements, from files to a picture
 	@.venv/bin/windrow demo --engine "$(ENGINE)"
 
 .PHONY: announce-demo
 announce-demo:
-	@test -e $(INSTALLED) || echo "The demo first installs Windrow and Spark into .venv (about 1 GB), then runs for a minute."
+	@test -e $(DEMO_READY) || { \
+	    echo "The demo first installs Windrow$(if $(filter spark,$(ENGINE)), and Spark) into .venv" \
+	        "($(if $(filter spark,$(ENGINE)),about 1.4 GB,about 0.8 GB)), which takes a minute or more." ; \
+	    echo "Then it groups 51,004 recorded measurements into batches, draws them, and says what to look at."; \
+	}
 
 .PHONY: test
 test: require-java $(INSTALLED) ## run the tests
@@ -54,6 +63,11 @@ test-fast: $(INSTALLED) ## run the tests of what is pure, without Spark and tabl
 .PHONY: test-kafka
 test-kafka: require-java $(INSTALLED) ## run the tests with a Kafka broker, which the first one downloads
 	@.venv/bin/python -m pytest -m "kafka and not slow" tests/producer/bridge
+
+.PHONY: test-orchestrators
+test-orchestrators: $(INSTALLED) ## run the examples for Dagster and Airflow, which it installs first
+	@$(PIP_INSTALL) --group orchestrators
+	@.venv/bin/python -m pytest -m "not slow" tests/docs/test_orchestrators.py
 
 .PHONY: test-all
 test-all: require-java $(INSTALLED) ## run the tests, the slow ones too, with 300 histories and examples each
@@ -121,13 +135,15 @@ wheel: $(INSTALLED) ## build dist/windrow_delta-VERSION-py3-none-any.whl, the sa
 	@ls dist/*.whl
 
 JAVA_DIR = lib/windrow/engine/spark/java
+LOG_STORE = $(JAVA_DIR)/log_store.jar
 JARS = $(wildcard .venv/lib/*/site-packages/pyspark/jars/hadoop-client-api-*.jar $(HOME)/.ivy2*/jars/io.delta_delta-storage-*.jar)
 
+# Stored, not compressed: else the bytes depend on the zlib of the JDK.
 .PHONY: log-store
 log-store: ## compile the log store for S3, which needs a JDK of Java 17
 	@rm -rf build/log-store
-	@javac --release 17 -g:none -cp "$$(echo $(JARS) | tr ' ' :)" -d build/log-store $(JAVA_DIR)/windrow/*.java
-	@jar --create --no-manifest --date=2026-01-01T00:00:00Z --file $(JAVA_DIR)/log_store.jar \
+	@javac --release 17 -g:none -nowarn -cp "$$(echo $(JARS) | tr ' ' :)" -d build/log-store $(JAVA_DIR)/windrow/*.java
+	@jar --create --no-compress --no-manifest --date=2026-01-01T00:00:00Z --file $(LOG_STORE) \
 	    -C build/log-store windrow/ConditionalLogStore.class
 
 .PHONY: reference
@@ -135,6 +151,10 @@ reference: require-java $(INSTALLED) ## write what the docs take from the code: 
 	.venv/bin/python docs/reference/generate.py
 	.venv/bin/python -m tests.guards --write
 	WRITE_DOCS=1 .venv/bin/python -m pytest -q -m "slow or not slow" tests/docs/test_blocks.py
+
+.PHONY: notebooks
+notebooks: $(INSTALLED) ## write notebooks/jupyter/*.ipynb from the notebooks in Databricks' format
+	@.venv/bin/python notebooks/jupyter/make_notebooks.py
 
 .PHONY: docs
 docs: $(INSTALLED) ## build the site of docs/ in site/ (open site/index.html); a broken link fails
@@ -153,7 +173,10 @@ clean: ## remove .venv, builds and caches (tables under data/ and demo/ stay)
 	find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # The stamp comes last, so that a setup that was interrupted starts again.
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): NEEDED = -e '.[all]' --group test --group stores --group check
+$(INSTALLED): OF_AT_MOST = $(empty) of at most $(PACKAGES)
+$(DEMO_INSTALLED): NEEDED = -e '.[$(DEMO_EXTRAS)]'
+$(INSTALLED) $(DEMO_INSTALLED): pyproject.toml constraints.txt
 	@for python in $(PYTHONS); do \
 	    version=$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null); \
 	    case $$version in 3.11|3.12|3.13) break ;; esac; \
@@ -174,8 +197,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	.venv/bin/python -m pip --version 2>/dev/null | grep -qF "(python $$version)" || "$$python" -m venv --clear .venv
 	@$(PIP_INSTALL) pip
 	@rm -f $@
-	@{ $(subst --quiet,,$(PIP_INSTALL)) --build-constraint constraints.txt -e '.[all]' \
-	    --group test --group stores --group check && touch $@; } | $(PROGRESS)
+	@{ $(subst --quiet,,$(PIP_INSTALL)) --build-constraint constraints.txt $(NEEDED) && touch $@; } | $(PROGRESS)
 	@test -e $@
 
 # Spark starts the Java of JAVA_HOME, or else the one on the path.

@@ -19,7 +19,8 @@ from windrow.reading.tuning import Trial, advise, advise_repeats, sweep
 at = Notebook(globals())
 messages = at.messages(int(at.parameter("messages", "1000000")))
 rules = at.rules  # those that the ledger has in force
-at.show(f"{messages.num_rows:,} messages; {rules.to_json()}")
+at.show(f"{messages.num_rows:,} messages, and the rules in force:")
+at.show(rules)
 
 # COMMAND ----------
 
@@ -36,13 +37,28 @@ windows, delays = (
 )
 trial = Trial.of(messages, key=at.parameter("key") or None, rules=rules)
 tuned = sweep(trial, windows, delays, rules)
-columns = [
-    "window", "max_delay", "rejected_percent", "too_old", "batches", "slivers", "batch_messages_mean",
-    "wait_seconds_median", "wait_seconds_p95", "intact_rounds_percent_message", "intact_rounds_percent_midpoint",
-    "intact_rounds_percent_keep",
-    "intact_rounds_percent_aligned",
-]  # fmt: skip
-at.show(tuned.select(columns))
+costs = [
+    "rejected_percent",
+    "too_old",
+    "batches",
+    "slivers",
+    "batch_messages_mean",
+    "wait_seconds_median",
+    "wait_seconds_p95",
+]
+at.show(tuned.select(["window", "max_delay", *costs]))
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Rounds of measurements that stay whole
+# MAGIC
+# MAGIC In percent, under each `split_at`, with `on_repeat = "keep"` and with `window_anchor = "aligned"`.
+
+# COMMAND ----------
+
+rounds = {f"intact_rounds_percent_{way}": way for way in ("message", "midpoint", "keep", "aligned")}
+at.show(tuned.select(["window", "max_delay", *rounds]).rename_columns(["window", "max_delay", *rounds.values()]))
 
 # COMMAND ----------
 

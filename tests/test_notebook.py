@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +17,14 @@ from tests.messages import log, table
 from windrow.notebook import Notebook
 
 FEED = {"delta.enableChangeDataFeed": "true"}
+
+
+@dataclass
+class Wait:
+    """A result with a duration."""
+
+    waited_us: int
+    messages: int
 
 
 class Widgets:
@@ -111,3 +121,32 @@ class TestShow:
         assert shown[0].to_dict("records") == rows.to_pylist()
         Notebook({}).show(rows)
         assert "pump-1" in capsys.readouterr().out
+
+    def test_a_long_table(self, capsys: pytest.CaptureFixture[str]) -> None:
+        """Of a long table the first 20 rows are printed, long values are cut, and it is said that there are more."""
+        Notebook({}).show(pa.table({"number": range(21), "payload": [["x" * 99]] * 21, "share": [1234.5] * 21}))
+        lines = capsys.readouterr().out.splitlines()
+        assert sum("xxx" in line for line in lines) == 20
+        assert all("…" in line and "1,234.50" in line for line in lines if "xxx" in line)
+        assert "the first 20 rows" in lines[-1]
+
+    def test_rules(self, capsys: pytest.CaptureFixture[str]) -> None:
+        """A dataclass is a table of its fields, rules as one writes them, durations in words."""
+        Notebook({}).show(windrow.Rules(window="1m30s", max_delay="5s"))
+        out = capsys.readouterr().out
+        assert re.search(r"window +1m30s", out)
+        assert "Rules(" not in out
+        Notebook({}).show(Wait(waited_us=150_000_000, messages=3))
+        assert re.search(r"waited +2 min 30 s\s+messages +3", capsys.readouterr().out)
+
+    def test_in_jupyter(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Jupyter gets the table as HTML."""
+        shown: list[Any] = []
+        monkeypatch.setattr("builtins.display", shown.append, raising=False)
+        Notebook({}).show(pa.table({"key": ["pump-1"]}))
+        assert "pump-1" in shown[0]._repr_mimebundle_(include=None, exclude=None)["text/html"]
+
+    def test_sql(self, spark: Any, capsys: pytest.CaptureFixture[str]) -> None:
+        """A query is shown like any other table."""
+        Notebook({"spark": spark}).sql("SELECT 'pump-1' AS key, 2 AS messages")
+        assert re.search(r"key +messages[\s─]+pump-1 +2", capsys.readouterr().out)

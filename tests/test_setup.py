@@ -44,7 +44,7 @@ def test_says_how_far_it_is(tmp_path: Path) -> None:
     """Each package that is downloaded is a line with its number, and a second time there is nothing to do."""
     first = set_up(tmp_path, "")
     assert first.returncode == 0, first.stderr
-    constraints = (ROOT / "constraints.txt").read_text().count("==")
+    constraints = (ROOT / "constraints.txt").read_text().partition("\n# What make")[0].count("==")
     assert f" of at most {constraints}: iniconfig-" in first.stdout
     for file in ("pyproject.toml", "constraints.txt"):
         os.utime(tmp_path / file, (0, 0))
@@ -79,3 +79,25 @@ def test_demo_says_at_once_what_it_does(tmp_path: Path, engine: str) -> None:
         check=False,
     )
     assert shown.stdout.startswith("The demo first installs ")
+    assert ("Spark" in shown.stdout.splitlines()[0]) == (engine == "spark")
+
+
+@pytest.mark.parametrize(("engine", "extras"), [("spark", "spark,plot"), ("embedded", "plot")])
+def test_demo_installs_what_it_needs(tmp_path: Path, engine: str, extras: str) -> None:
+    """The demo installs neither development tools nor, without Spark, Spark; where all is installed, it takes that."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for file in ("constraints.txt", "pyproject.toml"):
+        (tmp_path / file).touch()
+
+    def planned(target: str) -> list[str]:
+        command = ["make", "--dry-run", target, f"ENGINE={engine}"]
+        lines = subprocess.check_output(command, cwd=tmp_path, text=True).splitlines()
+        return [line for line in lines if " -e '" in line]
+
+    [demo] = planned("demo")
+    assert f"-e '.[{extras}]' &&" in demo
+    [everything] = planned("setup")
+    assert "-e '.[all]' --group test" in everything
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / ".installed").touch()
+    assert planned("demo") == []

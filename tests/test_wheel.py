@@ -23,6 +23,13 @@ from tests.messages import SECOND, message, table
 pytestmark = pytest.mark.ci
 
 LIBRARY = ROOT / "lib" / "windrow"
+# Everything in the wheel that is no Python.
+DATA = (
+    "windrow/data/collectd.parquet",
+    "windrow/engine/spark/java/log_store.jar",
+    "windrow/engine/spark/java/windrow/ConditionalLogStore.java",
+    "windrow/py.typed",
+)
 PIP = ("--quiet", "--disable-pip-version-check", "--no-input", "--no-cache-dir")
 
 
@@ -56,13 +63,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_content(wheel: Path) -> None:
-    """The wheel has every file of the library, its data and its mark of being typed, its licence, and nothing else."""
+    """The wheel has every module of the library, the data that is listed here, its licence, and nothing else."""
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
         about = {name.split(".dist-info/")[1] for name in archive.namelist() if ".dist-info/" in name}
     files = {file for file in LIBRARY.rglob("*") if file.is_file() and "__pycache__" not in file.parts}
     assert names == {str(file.relative_to(LIBRARY.parent)) for file in files}
-    assert {"windrow/py.typed", "windrow/data/collectd.parquet"} <= names
+    assert tuple(sorted(name for name in names if not name.endswith(".py"))) == DATA
     assert about == {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}
     assert wheel.name == wheel_name() == f"windrow_delta-{project()['version']}-py3-none-any.whl"
 
@@ -113,8 +120,8 @@ def test_same_again(wheel: Path, tmp_path: Path) -> None:
     ("engine", "extra"), [("embedded", ""), pytest.param("spark", "[spark]", marks=pytest.mark.spark)]
 )
 def test_runs_the_job(wheel: Path, tmp_path: Path, engine: str, extra: str) -> None:
-    """In a fresh environment with the wheel, and with the extra of Spark where it runs, the job batches a depot, and
-    what it wrote is verified there.
+    """In a fresh environment with the wheel, and with the extra of Spark where it runs, the job batches a depot,
+    what it wrote is verified there, and the demo runs in an empty directory.
     """
     ran(sys.executable, "-m", "venv", tmp_path / "venv")
     python, windrow = tmp_path / "venv" / "bin" / "python", tmp_path / "venv" / "bin" / "windrow"
@@ -126,5 +133,9 @@ def test_runs_the_job(wheel: Path, tmp_path: Path, engine: str, extra: str) -> N
     said = ran(python, ROOT / "jobs" / "run_batches.py", "--depot=depot", "--ledger=ledger", cwd=tmp_path)
     assert "60 messages read, 60 accepted" in said
     ran(windrow, "verify", cwd=tmp_path)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "closed batches" in ran(windrow, "demo", "--engine", engine, cwd=empty)
+    assert {place.name for place in empty.iterdir()} == {"demo"}
     where = ran(python, "-c", "import windrow; print(windrow.__file__)", cwd=tmp_path)
     assert Path(where.strip()).is_relative_to(tmp_path)

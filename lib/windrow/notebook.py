@@ -9,17 +9,26 @@ from __future__ import annotations
 import builtins
 import os
 import tempfile
+import textwrap
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from rich import box
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table as RichTable
+from rich.text import Text
 
 from windrow.batching.rules import Rules
 from windrow.delta.locations import for_spark, local_path, reference
 from windrow.model import tables, timestamps
-from windrow.model.printable import printable
+from windrow.model.durations import approximate_text, to_toml
+from windrow.model.printable import json_text, printable
+from windrow.reading.values import records
 from windrow.runtime.batcher import recorded_rules
 from windrow.settings.settings import Settings
 
@@ -27,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Notebook"]
-MAX_MESSAGES, MAX_ROWS = 1_000_000, 20
+MAX_MESSAGES, MAX_ROWS, MAX_WIDTH = 1_000_000, 20, 60
 COMMITTED = "CAST(get_json_object(userMetadata, '$.microbatch') AS BIGINT) AS microbatch"
 
 
@@ -146,13 +155,22 @@ class Notebook:
         return pa.table(columns)
 
     def show(self, thing: Any, name: str = "picture") -> None:
-        """Show a picture, a DataFrame, an Arrow table or a text; `name` is the file name of a picture."""
+        """Show a picture, a DataFrame, an Arrow table, a dataclass such as `rules`, or a text.
+
+        `name` is the file name of a picture. Of a table the first rows are shown; Databricks shows more.
+        """
         if hasattr(thing, "to_dict") and hasattr(thing, "save"):
             self._show_picture(thing, name)
         elif isinstance(thing, str):
             print(printable(thing))  # noqa: T201 - a notebook prints
+        elif is_dataclass(thing):
+            self._show_rendered(_fields(thing))
         else:
             self._show_table(thing)
+
+    def sql(self, query: str) -> None:
+        """Show what a query of Spark SQL returns."""
+        self.show(self.spark.sql(query))
 
     def _progress(self, column: str) -> Any:
         """Return a column of the ledger's progress row, read by Spark."""
@@ -173,33 +191,55 @@ class Notebook:
             print(f"{name}: {file}")  # noqa: T201 - the same
 
     def _show_table(self, table: DataFrame | pa.Table) -> None:
-        display = self._names.get("display") or getattr(builtins, "display", None)
+        display = self._names.get("display")  # Databricks sets it
         if display is not None:
             display(table.to_pandas() if isinstance(table, pa.Table) else table)
-        elif isinstance(table, pa.Table):
-            _print(table)
         else:
-            table.show(MAX_ROWS, truncate=60)
+            rows = table if isinstance(table, pa.Table) else self.arrow(table.limit(MAX_ROWS + 1))
+            self._show_rendered(_rendered(rows))
+
+    def _show_rendered(self, table: RichTable) -> None:
+        if hasattr(builtins, "display"):
+            builtins.display(table)
+        else:
+            Console(highlight=False).print(table, crop=False)
 
 
-def _print(table: pa.Table) -> None:
-    """Print the first rows of an Arrow table."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+def _rendered(table: pa.Table) -> RichTable:
+    """Return the first rows of an Arrow table at their full width; a caption says if there are more."""
+    caption = f"the first {MAX_ROWS} rows" if table.num_rows > MAX_ROWS else None
+    rendered = RichTable(box=box.SIMPLE_HEAD, caption=caption, caption_justify="left")
+    rows = [[_cell(value) for value in row.values()] for row in records(table.slice(0, MAX_ROWS))]
+    for number, field in enumerate(table.schema):
+        words = printable(field.name).replace("_", " ")
+        widest = max(map(len, [*words.split(), *(row[number] for row in rows)]), default=1)
+        numeric = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+        rendered.add_column(textwrap.fill(words, widest), justify="right" if numeric else "left", min_width=widest)
+    for row in rows:
+        rendered.add_row(*map(Text, row))
+    wide = Console(width=10_000)
+    rendered.width = Measurement.get(wide, wide.options, rendered).maximum
+    return rendered
 
-    from windrow.reading.values import records
 
-    shown = Table(*table.column_names, box=box.SIMPLE_HEAD)
-    for row in records(table.slice(0, MAX_ROWS)):
-        shown.add_row(*(_cell(value) for value in row.values()))
-    Console(highlight=False).print(shown)
+def _fields(thing: Any) -> RichTable:
+    """Return the fields of a dataclass, one per row; rules as one writes them in `windrow.toml`."""
+    values = {field.name: getattr(thing, field.name) for field in fields(thing)}
+    rendered = RichTable(box=box.SIMPLE_HEAD, show_header=False)
+    for name, value in (to_toml(values) if isinstance(thing, Rules) else values).items():
+        duration = name.endswith("_us") and isinstance(value, int)
+        text = approximate_text(value) if duration else _cell(value)
+        rendered.add_row(name.removesuffix("_us") if duration else name, Text(text))
+    return rendered
 
 
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    return f"{value:,.2f}" if isinstance(value, float) else printable(str(value))
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    text = printable(value if isinstance(value, str) else json_text(value, default=str).strip('"'))
+    return text if len(text) <= MAX_WIDTH else text[: MAX_WIDTH - 1] + "…"
 
 
 def _is_here(location: str) -> bool:

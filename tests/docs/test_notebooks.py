@@ -9,14 +9,16 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+import nbformat
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
 import windrow
+from notebooks.jupyter.make_notebooks import HERE, SOURCES, cells, converted
 from windrow.delta.creation import create_depot
 from windrow.errors import NotFoundError
 from windrow.settings.settings import Settings
@@ -24,18 +26,9 @@ from windrow.settings.settings import Settings
 pytest.importorskip("altair")
 
 ROOT = Path(__file__).parents[2]
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
-SEPARATOR = "\n\n# COMMAND ----------\n\n"
-MAGIC = "# MAGIC "
+NOTEBOOKS = SOURCES
+HALF = "# Databricks notebook source\n# MAGIC %md\nx = 1\n"
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A cell of a notebook: its language and its text without the marks of the format."""
-
-    language: Literal["python", "sql", "md"]
-    text: str
 
 
 @dataclass
@@ -45,25 +38,6 @@ class Done:
     names: dict[str, Any]
     results: list[pa.Table] = field(default_factory=list)
     out: str = ""
-
-
-def cells(file: Path) -> list[Cell]:
-    """Return the cells of a file in Databricks' source format."""
-    head, _, body = file.read_text(encoding="utf-8").partition("\n")
-    assert head == "# Databricks notebook source", f"{file.name} does not begin as a notebook"
-    return [_cell(part.strip("\n")) for part in body.split(SEPARATOR.strip("\n"))]
-
-
-def _cell(text: str) -> Cell:
-    lines = text.splitlines()
-    if not text.startswith(MAGIC.strip()):
-        assert MAGIC.strip() not in text, "a cell is either magic or Python"
-        return Cell("python", text)
-    assert all(line.startswith(MAGIC.strip()) for line in lines), "a cell is either magic or Python"
-    bare = [line.removeprefix(MAGIC.strip()).removeprefix(" ") for line in lines]
-    language = bare[0].removeprefix("%")
-    assert language in {"md", "sql"}, f"no cell of {language!r} is known here"
-    return Cell(language, "\n".join(bare[1:]))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -209,6 +183,57 @@ class TestFormat:
         links = [link for cell in cells(file) if cell.language == "md" for link in LINK.findall(cell.text)]
         assert links
         assert all((file.parent / link).exists() for link in links), links
+
+
+class TestJupyter:
+    @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
+    def test_up_to_date(self, file: Path) -> None:
+        """Each notebook is what `make notebooks` makes of its source, valid, and its links lead to files."""
+        made = HERE / f"{file.stem}.ipynb"
+        assert made.read_text(encoding="utf-8") == converted(file)
+        notebook = nbformat.read(made, as_version=4)
+        nbformat.validate(notebook)
+        links = [link for cell in notebook.cells if cell.cell_type == "markdown" for link in LINK.findall(cell.source)]
+        assert links
+        assert all((HERE / link).exists() for link in links), links
+
+    def test_no_other(self) -> None:
+        """There is no notebook without a source."""
+        assert {file.stem for file in HERE.glob("*.ipynb")} == {file.stem for file in NOTEBOOKS}
+
+    def test_without_spark(self, sample: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+        """The notebook that needs no Spark runs cell by cell, and shows the rules as one writes them."""
+        monkeypatch.setenv("NOTEBOOK_CONFIG", str(sample / "windrow.toml"))
+        names = run_jupyter("tune_rules")
+        assert "spark" not in names
+        out = capsys.readouterr().out
+        assert re.search(r"max_delay +30s", out)
+        assert "Rules(" not in out
+
+    @pytest.mark.ci
+    def test_sql(self, sample: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+        """A cell of SQL shows its rows."""
+        monkeypatch.setenv("NOTEBOOK_CONFIG", str(sample / "windrow.toml"))
+        run_jupyter("explore_batches", spark=spark)
+        out = capsys.readouterr().out
+        assert "in a batch" in out
+        assert re.search(r"messages\s+each|messages each", out)
+        assert "in a batch" in out
+
+    @pytest.mark.parametrize("text", ["x = 1", "# Databricks notebook source\n# MAGIC %r\n", HALF])
+    def test_refused(self, tmp_path: Path, text: str) -> None:
+        """What is no notebook of a known kind is refused with its reason."""
+        (tmp_path / "some.py").write_text(text)
+        with pytest.raises(ValueError, match=r"some\.py|'%r'|either magic or Python"):
+            converted(tmp_path / "some.py")
+
+
+def run_jupyter(name: str, **names: Any) -> dict[str, Any]:
+    """Run the code of an .ipynb cell by cell, and return the names that it left."""
+    for cell in nbformat.read(HERE / f"{name}.ipynb", as_version=4).cells:
+        if cell.cell_type == "code":
+            exec(compile(cell.source, name, "exec"), names)  # noqa: S102 - our own notebooks
+    return names
 
 
 class TestPage:

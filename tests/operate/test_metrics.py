@@ -156,11 +156,12 @@ class TestChosen:
             ("prometheus_client", {"textfile": "windrow.prom"}, r"windrow-delta\[metrics\]"),
             ("prometheus_client", {"prometheus_port": 9_464}, r"windrow-delta\[metrics\]"),
             ("opentelemetry", {"opentelemetry": True}, r"windrow-delta\[otel\]"),
+            ("openlineage.client", {"openlineage": True}, r"windrow-delta\[lineage\]"),
         ],
     )
     def test_missing_package(self, monkeypatch, package, part, extra):
         """A missing package is an error that names its extra."""
-        for module in ("windrow.operate.metrics", "windrow.operate.spans"):
+        for module in ("windrow.operate.metrics", "windrow.operate.spans", "windrow.operate.lineage"):
             monkeypatch.delitem(sys.modules, module, raising=False)
         monkeypatch.setitem(sys.modules, package, None)
         with pytest.raises(MissingExtraError, match=extra):

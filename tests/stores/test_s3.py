@@ -1,13 +1,8 @@
 """The whole way on S3: produced, batched, maintained and verified, on both engines, with several drivers and kills."""
 
-import shutil
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from zipfile import ZipFile
 
 import pyarrow as pa
-import pyspark
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -17,7 +12,6 @@ from tests.engine.processes import drivers
 from tests.messages import SECOND, log, table
 from tests.probes import open_tables
 from windrow.engine.side_files import DeltaRsJournal, StoredSideFiles
-from windrow.engine.spark.stores import JAR
 from windrow.errors import EngineUnavailableError, RetriesExhaustedError, TableUnreadableError, TableUnwritableError
 from windrow.producer import Producer
 from windrow.runtime.maintenance import maintain
@@ -222,25 +216,6 @@ class TestExclusion:
                 alone.create(pa.string(), "90d")
         finally:
             spark_engine.session.conf.unset(setting)
-
-
-def has_jdk_17():
-    """Tell whether there is the compiler that the log store was compiled with."""
-    javac = shutil.which("javac")
-    return javac is not None and b" 17." in subprocess.check_output([javac, "-version"])
-
-
-@pytest.mark.skipif(not has_jdk_17(), reason="needs a JDK of Java 17")
-def test_log_store_is_compiled_from_its_source(spark, tmp_path):
-    """The class in the jar is what the compiler makes of the source beside it."""
-    storage = [path for path in spark.sparkContext.getConf().get("spark.jars").split(",") if "delta-storage" in path]
-    hadoop = Path(pyspark.__file__).parent / "jars" / "hadoop-client-api-3.5.0.jar"
-    source = JAR.parent / "windrow" / "ConditionalLogStore.java"
-    options = ["--release", "17", "-g:none", "-nowarn", "-cp", ":".join([*storage, str(hadoop)]), "-d", str(tmp_path)]
-    subprocess.run(["javac", *options, str(source)], check=True)
-    with ZipFile(JAR) as jar:
-        assert jar.namelist() == ["windrow/ConditionalLogStore.class"]
-        assert jar.read(jar.namelist()[0]) == (tmp_path / "windrow" / "ConditionalLogStore.class").read_bytes()
 
 
 FAULTS = [

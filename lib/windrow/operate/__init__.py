@@ -1,4 +1,4 @@
-"""Observe runs: log, metrics and spans. Each is an observer; `windrow.run` also takes your own observers."""
+"""Observe runs: log, metrics, spans and lineage. Each is an observer; `windrow.run` also takes your own observers."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ def configured_observers(metrics: MetricsPart) -> list[Observer]:
         from windrow.operate.spans import TraceSpans
 
         observers.append(TraceSpans())
+    if metrics.openlineage:
+        from windrow.operate.lineage import LineageEvents
+
+        observers.append(LineageEvents())
     if metrics.textfile:
         from windrow.operate.metrics import Textfile
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 
 from windrow.errors import WindrowError, first_line
@@ -27,11 +27,15 @@ LAST = ("prime_ms", "plan_ms", "process_ms", "commit_ms", "lag_ms")
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """The engine of a run (`spark` or `embedded`), its settings and its clock."""
+    """The engine of a run (`spark` or `embedded`), its settings and its clock, and where its depots are, by name.
+
+    The depot of a batcher has the empty name.
+    """
 
     engine: str
     settings: Settings
     clock: Clock
+    depots: Mapping[str, str] = field(default_factory=dict)
 
 
 class Observer:

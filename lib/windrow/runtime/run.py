@@ -7,7 +7,7 @@ whether it has anything to do: tables on a local disk can be read without a JVM.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -87,9 +87,8 @@ def idle_summary(settings: Settings, clock: Clock, observers: Iterable[Observer]
     """Return the summary of a run that has nothing to do, and notify `observers`; None if there may be work."""
     idle = idle_run(settings, batcher_of(settings), clock.now())
     if idle is not None:
-        with notify_observers(
-            RunInfo(idle.engine, settings, clock), [*configured_observers(settings.metrics), *observers]
-        ):
+        info = RunInfo(idle.engine, settings, clock, {"": settings.depot})
+        with notify_observers(info, [*configured_observers(settings.metrics), *observers]):
             pass
     return idle
 
@@ -146,7 +145,7 @@ def open_runner(
     A dry run writes nothing to the tables.
     """
     used = DryRunLedger(ledger) if dry_run else ledger
-    with runner_callbacks([source], used, clock, observers, report) as called:
+    with runner_callbacks({"": source}, used, clock, observers, report) as called:
         if dry_run:
             called["maintain"] = tuple
         yield batching_runner(source, used, clock, **called)
@@ -154,7 +153,7 @@ def open_runner(
 
 @contextmanager
 def runner_callbacks(
-    sources: Sequence[Source],
+    sources: Mapping[str, Source],
     ledger: Ledger,
     clock: Clock,
     observers: Iterable[Observer] = (),
@@ -163,7 +162,8 @@ def runner_callbacks(
     """Yield the callbacks of a `Runner`, which feed the log, the metrics and the observers and maintain the tables."""
     settings, session = ledger.settings, ledger.engine.session_at_work
     with ExitStack() as stack:
-        started = RunInfo(ledger.engine_name, settings, clock)
+        depots = {name: source.settings.depot for name, source in sources.items()}
+        started = RunInfo(ledger.engine_name, settings, clock, depots)
         everyone = stack.enter_context(notify_observers(started, [*configured_observers(settings.metrics), *observers]))
         if session is not None:
             from windrow.operate.spark_progress import listening
@@ -174,7 +174,7 @@ def runner_callbacks(
             everyone.committed(done)
             report(done)
 
-        background = BackgroundMaintenance(sources, ledger, clock, everyone)
+        background = BackgroundMaintenance(list(sources.values()), ledger, clock, everyone)
         yield {"report": committed, "retrying": everyone.retrying, "maintain": background}
 
 

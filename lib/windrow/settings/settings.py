@@ -110,6 +110,7 @@ class MetricsPart(SettingsSection):
     prometheus_port: int = Field(0, ge=0, le=65_535, description="Prometheus metrics on this port of 127.0.0.1; 0: off")
     textfile: str = Field("", description="file for node exporter's textfile collector, *.prom; empty: off")
     opentelemetry: bool = Field(False, description="a span for each microbatch, to the SDK of the process")
+    openlineage: bool = Field(False, description="an OpenLineage event for each microbatch, as the environment says")
 
 
 class Variables(EnvSettingsSource):

@@ -127,7 +127,7 @@ def open_topology(
     for source in sources.values():
         if isinstance(source, EmbeddedSource):
             source.shared = shared
-    with runner_callbacks(list(sources.values()), ledger, clock, observers, report) as called:
+    with runner_callbacks(sources, ledger, clock, observers, report) as called:
         yield runner_of(topology, sources, ledger, clock, **called)
 
 
