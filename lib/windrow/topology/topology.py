@@ -249,7 +249,7 @@ class Topology:
             state.name: {field.name: str(field.type) for field in state.columns} for state in self.states.values()
         }
         timers = [one.name for one in self.states.values() if isinstance(one, Timer)]
-        events = {one.name: {"every_us": one.every, "on_missed": one.on_missed} for one in self.events.values()}
+        events = {one.name: {"every_us": one.every, "overdue": one.on_missed} for one in self.events.values()}
         recorded = {
             "topology": self.name,
             "depots": list(self.depots),
