@@ -20,7 +20,7 @@ from tests.engine.world import World
 from tests.messages import log
 from tests.operate.conftest import watch
 from windrow.errors import EngineUnavailableError
-from windrow.operate import RunInfo, configured_observers, observed
+from windrow.operate import RunInfo, configured_observers, notify_observers
 from windrow.operate.lineage import LineageEvents
 from windrow.settings.settings import Settings
 from windrow.topology import Microbatch, Topology, run_topology
@@ -120,7 +120,7 @@ class TestEnd:
         run = RunInfo("embedded", world.settings(embedded), world.clock, {"": world.depot})
         with (
             pytest.raises(type(error)),
-            observed(run, [LineageEvents(OpenLineageClient(transport=recorder))]),
+            notify_observers(run, [LineageEvents(OpenLineageClient(transport=recorder))]),
         ):
             raise error
         assert [event["eventType"] for event in recorder.sent] == ["START", state]
@@ -141,7 +141,7 @@ class TestNames:
     def test_by_the_rules(self, clock: ManualClock, recorder: Recorder, location: str, name: tuple[str, str]) -> None:
         """A table has the name that OpenLineage's naming rules give it; one of a catalog is in the job's namespace."""
         run = RunInfo("spark", Settings(ledger=location), clock, {"": location})
-        with observed(run, [LineageEvents(OpenLineageClient(transport=recorder), "plant")]):
+        with notify_observers(run, [LineageEvents(OpenLineageClient(transport=recorder), "plant")]):
             pass
         [dataset] = recorder.sent[0]["inputs"]
         assert (dataset["namespace"], dataset["name"]) == name
