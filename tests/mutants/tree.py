@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-COMPILED = re.compile(r"^@(compiled|compiled_in_place|inlined|njit)\b.*$", re.MULTILINE)
+COMPILED = re.compile(r"^@(compile_lazily|compiled_in_place|inline|njit)\b.*$", re.MULTILINE)
 WORDED = [r"\braise \w+\(", r"\brefuse\(", r"\bwarnings\.warn\("]  # what a message says is no rule
 
 
