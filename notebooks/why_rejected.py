@@ -94,7 +94,7 @@ if mine is not None:
     then = spark.table("microbatches").where(F.col("microbatch") == mine["microbatch"])
     rules = then.select(F.get_json_object("rules", "$.max_delay"), F.get_json_object("rules", "$.max_lead")).first()
     answer = explain(mine, *(int(value) for value in rules))
-    at.show(f"{mine['key']} {mine['type']}: {mine['reason']}\n{answer.why};\n{answer.hint}.")
+    at.show(f"{mine['key']} {mine['type']}: {mine['reason']}\n{answer.reason};\n{answer.hint}.")
 
 # COMMAND ----------
 
