@@ -151,6 +151,7 @@ class TestSections:
         assert "pump-2" in images[0]
         assert "Wait until closed" in images[1]
         assert "How long a microbatch took" in images[2]
+        assert "windrow plot --source pump-2 --out timeline.html" in troubled.text("pictures")
 
 
 def minute_text(at: int) -> str:
@@ -234,6 +235,7 @@ def test_many_sources(world: World, embedded: EngineFactory, reported: Reported,
     page = reported()
     assert (tmp_path / "r.html").stat().st_size < 1_000_000
     assert len(page.column("sources", 0)) == 300
+    assert page.column("sources", 5) == ["1"] * 300
     assert "100 more are left out" in page.text("sources")
     assert "300 more pairs of source and reason are left out" in page.text("rejections")
 

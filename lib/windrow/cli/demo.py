@@ -68,7 +68,7 @@ def demo(
 def _settings(into: Path, flags: dict[str, str]) -> Settings:
     """Write the settings of the demo beside its tables, and read them."""
     from windrow.ingest import sample
-    from windrow.settings.settings import IngestPart, RulesSettings, Settings
+    from windrow.settings.settings import IngestSettings, RulesSettings, Settings
     from windrow.settings.template import settings_file
 
     into.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ def _settings(into: Path, flags: dict[str, str]) -> Settings:
         ledger=str(into / "ledger"),
         **flags,
         rules=RulesSettings.model_validate(RULES),
-        ingest=IngestPart(columns=sample.COLUMNS),
+        ingest=IngestSettings(columns=sample.COLUMNS),
     )
     (into / "windrow.toml").write_text(settings_file(chosen), encoding="utf-8")
     return chosen
@@ -85,9 +85,9 @@ def _settings(into: Path, flags: dict[str, str]) -> Settings:
 
 def _run(settings: Settings, quiet: bool) -> str:
     """Run the main job once; return the engine it ran on. Of the log only warnings are shown, for people."""
-    from windrow.settings.settings import LogPart
+    from windrow.settings.settings import LogSettings
 
-    shown = settings.model_copy(update={"log": LogPart(format="pretty", level="warning")})
+    shown = settings.model_copy(update={"log": LogSettings(format="pretty", level="warning")})
     summary = running.run(shown, lambda runner: runner.once(), quiet)
     if not quiet:
         print_line(running.describe_run(summary))
@@ -143,10 +143,9 @@ def _page(settings: Settings, into: Path) -> Path | None:
 
 
 def _print(result: dict[str, Any], into: Path, query: str) -> None:
-    count = pluralize
     print_line(
-        f"{count(result['closed_batches'], 'closed batch')}, {result['messages_per_closed_batch']} messages each; "
-        f"{count(result['open_batches'], 'batch')} still open, because the recording ends. A later run closes them."
+        f"{pluralize(result['closed_batches'], 'closed batch')}, {result['messages_per_closed_batch']} messages each; "
+        f"{pluralize(result['open_batches'], 'batch')} still open, because the recording ends. A later run closes them."
     )
     for reason, number in result["rejected"].items():
         print_line(f"  rejected {number:>6,}  {reason}")

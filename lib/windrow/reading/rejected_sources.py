@@ -12,9 +12,10 @@ from windrow.reading.tables import Ledger, quote_text, recorded_rules
 from windrow.reading.values import records
 
 STRAYS = 0.05  # rejections that may come before the time since when a source is off
-ACCEPTED = """
-SELECT coalesce(source, '') AS source, coalesce(sum(message_count), 0) + coalesce(sum(open_messages), 0) AS messages
-FROM ledger WHERE state IN ('closed', 'progress') GROUP BY 1
+COUNTS = """
+SELECT {source} AS source, coalesce(sum(message_count), 0) + coalesce(sum(open_messages), 0) AS accepted,
+    count(*) FILTER (state = 'rejected') AS rejected
+FROM ledger WHERE state IN ('closed', 'progress', 'rejected') GROUP BY 1
 """
 SAMPLE = ", ".join(["id := id", "detail := detail", *(f"{name}_us := epoch_us({name})" for name in TIMES)])
 REJECTED = """
@@ -27,7 +28,7 @@ FROM (
         CAST(median(epoch_us(event_time) - epoch_us(processing_time)) AS BIGINT) AS offset_us,
         arg_max(struct_pack({sample}, missed_by_us := missed_by_us, microbatch := microbatch),
             coalesce(missed_by_us, 0)) AS sample,
-        sum(count(*)) OVER (PARTITION BY {source}) AS of_source, count(*) OVER () AS pairs
+        count(*) OVER () AS pairs
     FROM ledger WHERE state = 'rejected' GROUP BY 1, 2 ORDER BY messages DESC, 1, 2 LIMIT {limit}
 ) AS own
 LEFT JOIN ({history}) AS beginning ON beginning.microbatch = own.first
@@ -69,11 +70,12 @@ class RejectedSource:
 
 @dataclass(frozen=True, slots=True)
 class RejectedSources:
-    """The sources and reasons with the most rejections, of so many `pairs`; `accepted` has the other messages read."""
+    """The sources and reasons with the most rejections, of so many `pairs`, and the counts of every source."""
 
     worst: tuple[RejectedSource, ...]
     pairs: int
     accepted: Mapping[str, int]
+    rejected: Mapping[str, int]
 
 
 def rejected_sources(book: Ledger, limit: int = 100, bins: int = 24) -> RejectedSources:
@@ -82,15 +84,16 @@ def rejected_sources(book: Ledger, limit: int = 100, bins: int = 24) -> Rejected
     `bins` is the number of parts of the history that are counted. Raises IncompatibleTableError for rules that are not
     valid.
     """
-    accepted = {row["source"]: row["messages"] for row in book.query(ACCEPTED, ("closed", "progress")).to_pylist()}
     source = "coalesce(source, raw_source, '')" if book.raw else "coalesce(source, '')"
+    counts = book.query(COUNTS.format(source=source), ("closed", "progress", "rejected")).to_pylist()
+    accepted, rejected = ({row["source"]: row[name] for row in counts} for name in ("accepted", "rejected"))
     asked = REJECTED.format(source=source, strays=STRAYS, sample=SAMPLE, limit=int(limit), history=HISTORY)
     rows = records(book.query(asked, ("rejected", "microbatch")))
     counted = _bins(book, source, {row["source"] for row in rows}, bins)
     worst = tuple(
         RejectedSource(
             **{name: row[name] for name in ("source", "reason", "messages", "keys", "offset_us", "since", "until")},
-            read=accepted.get(row["source"], 0) + int(row["of_source"]),
+            read=int(accepted[row["source"]] + rejected[row["source"]]),
             missed_by_us=row["missed_by_us"] or 0,
             sample=row["sample"]["id"],
             explanation=_explained(row),
@@ -98,7 +101,7 @@ def rejected_sources(book: Ledger, limit: int = 100, bins: int = 24) -> Rejected
         )
         for row in rows
     )
-    return RejectedSources(worst, rows[0]["pairs"] if rows else 0, accepted)
+    return RejectedSources(worst, rows[0]["pairs"] if rows else 0, accepted, rejected)
 
 
 def _bins(book: Ledger, source: str, among: Collection[str], bins: int) -> dict[tuple[str, str], tuple[int, ...]]:

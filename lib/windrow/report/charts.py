@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -75,7 +76,8 @@ def _timeline(book: Ledger, source: str | None) -> Iterator[Chart]:
         return
     which = "The last messages" if source is None else "The last messages up to the last rejection"
     caption = f"{which}, from event time (above) to processing time (below); red ones are rejected"
-    yield Chart("timeline", caption, "windrow plot --out timeline.html", image(picture))
+    option = "" if source is None else f" --source {shlex.quote(source)}"
+    yield Chart("timeline", caption, f"windrow plot{option} --out timeline.html", image(picture))
 
 
 def _microbatches(history: pa.Table | None, command: str) -> Iterator[Chart]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from windrow.errors import MissingExtraError, SettingsError
 from windrow.model.printable import printable
+from windrow.reading.status_text import short_time
 from windrow.report.contents import Report
 from windrow.report.problems import verdict
 from windrow.version import VERSION
@@ -48,12 +49,13 @@ def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("windrow.report")
-    made = Environment(
+    environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, finalize=_shown, trim_blocks=True, lstrip_blocks=True
     )
-    made.filters["short"] = _short
-    made.tests["bars"] = lambda cell: isinstance(cell, tuple)
-    return made
+    environment.filters["short"] = _short
+    environment.filters["short_time"] = short_time
+    environment.tests["bars"] = lambda cell: isinstance(cell, tuple)
+    return environment
 
 
 def _shown(value: Any) -> Any:

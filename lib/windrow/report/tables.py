@@ -94,9 +94,6 @@ def rejections(rejected: RejectedSources, needed: Sequence[str]) -> Table:
 
 def sources(clocks: Sequence[SourceClock], rejected: RejectedSources) -> Table:
     """Return the clocks of the sources, those that are furthest behind first."""
-    refused: dict[str, int] = {}
-    for row in rejected.worst:
-        refused[row.source] = refused.get(row.source, 0) + row.messages
     behind = sorted(clocks, key=lambda clock: clock.clock)[:MAX_SOURCES]
     more = len(clocks) - len(behind)
     notes = [
@@ -111,7 +108,7 @@ def sources(clocks: Sequence[SourceClock], rejected: RejectedSources) -> Table:
                 name_text(row.source),
                 *map(short_time, (row.clock, row.floor, row.seen_at)),
                 f"{rejected.accepted.get(row.source, 0):,}",
-                f"{refused.get(row.source, 0):,}",
+                f"{rejected.rejected.get(row.source, 0):,}",
             )
             for row in behind
         ],
