@@ -22,9 +22,9 @@ from benchmarks.conditions import Conditions
 from benchmarks.row import Measurement, at_least, at_most, memory, speeds
 from benchmarks.turns import time_interleaved, timed
 from windrow.formats.format import Format, format_of
-from windrow.formats.part import FormatPart
 from windrow.formats.raw.source import SCHEMA
 from windrow.formats.raw.stage import stage
+from windrow.formats.settings import FormatSettings
 from windrow.model.chunks import CHUNK_BYTES, Chunk, cut, rows
 
 SMALL_BYTES = 64
@@ -44,7 +44,7 @@ def measure(conditions: Conditions) -> Iterator[Measurement]:
     )
     for kind, line, arrow in kinds:
         clean = _file(count, line, 0)
-        format_ = format_of(FormatPart(type=kind, fields=FIELDS, has_header=False))  # as a run does, once
+        format_ = format_of(FormatSettings(type=kind, fields=FIELDS, has_header=False))  # as a run does, once
         for share in BAD:
             name = f"{kind}, {share:.1%} bad" if share else f"{kind}, clean"
             ours = partial(timed, partial(_on_cores, 1, _staged, format_, _chunks(_file(count, line, share)), count))
@@ -74,7 +74,7 @@ def _small(conditions: Conditions) -> Iterator[Measurement]:
     count = conditions.size(60_000, 300)
     data = _file(count, _csv, 0)
     chunks = _chunks(data, SMALL_BYTES)
-    format_ = format_of(FormatPart(type="csv", fields=FIELDS, has_header=False))
+    format_ = format_of(FormatSettings(type="csv", fields=FIELDS, has_header=False))
     ours = [timed(partial(_staged, format_, chunks, count)) for _ in range(conditions.rounds)]
     yield Measurement(f"csv, buffers of {SMALL_BYTES} bytes", len(data) / median(ours) / 1e6, "MB/s", aim=at_least(20))
     sources = conditions.size(SOURCES, 30)
@@ -171,7 +171,7 @@ def _arrow_json(data: bytes) -> None:
 
 
 def _types() -> dict[str, pa.DataType]:
-    return {field.name: field.type for field in format_of(FormatPart(type="csv", fields=FIELDS)).parser.schema}
+    return {field.name: field.type for field in format_of(FormatSettings(type="csv", fields=FIELDS)).parser.schema}
 
 
 def _spark(conditions: Conditions, kind: str, path: Path) -> None:

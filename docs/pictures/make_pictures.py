@@ -24,7 +24,7 @@ from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
 from windrow.ingest import sample
-from windrow.settings.settings import IngestPart, Settings
+from windrow.settings.settings import IngestSettings, Settings
 from windrow.settings.template import settings_file
 
 HERE = Path(__file__).parent
@@ -77,7 +77,7 @@ def catch_up(place: Path) -> None:
         ledger="live/ledger",
         engine="embedded",
         max_messages=1,
-        ingest=IngestPart(columns=shifted(int(time.time()) - last_second(live / "collectd.parquet"))),
+        ingest=IngestSettings(columns=shifted(int(time.time()) - last_second(live / "collectd.parquet"))),
     )
     settings.write_text(settings_file(chosen), encoding="utf-8")
     configured = ("--config", "live/windrow.toml")

@@ -20,7 +20,7 @@ from windrow import reading
 from windrow.cli import main
 from windrow.columnar.arrow import to_plain_types
 from windrow.errors import EngineUnavailableError, IncompatibleTableError, TableMissingError
-from windrow.formats.part import FormatPart
+from windrow.formats.settings import FormatSettings
 from windrow.ingest.ingest import ingest
 from windrow.model import chunks, tables
 from windrow.model.chunks import Chunk
@@ -131,7 +131,7 @@ def test_raw(spark: Any, schema: str, settings: Settings, clock: ManualClock) ->
     raw = settings.model_copy(
         update={
             "depot_columns": {"key": "k", "type": "'t'", "event_time": "received_at", "payload": "cast(v as string)"},
-            "format": FormatPart(type="csv", has_header=False, fields={"k": "string", "v": "int64"}),
+            "format": FormatSettings(type="csv", has_header=False, fields={"k": "string", "v": "int64"}),
         }
     )
     open_tables(raw, spark).writer.create(None, "90d")

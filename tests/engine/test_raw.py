@@ -17,7 +17,7 @@ from windrow.delta.creation import create_depot
 from windrow.errors import RetriesExhaustedError, SettingsError
 from windrow.formats.codec_frames import encode
 from windrow.formats.format import format_of
-from windrow.formats.part import FormatPart
+from windrow.formats.settings import FormatSettings
 from windrow.ledger.live import Live
 from windrow.model import messages
 from windrow.model.chunks import RAW
@@ -258,7 +258,7 @@ def test_binary_payload_without_mapping(world: Raw, engine: EngineFactory) -> No
 )
 def test_choice_of_executors(chosen: dict[str, Any], chunks: int, byte_count: int, are_needed: bool) -> None:
     """Executors read what has more bytes or chunks than the driver may read at once."""
-    format_ = format_of(FormatPart(**(CSV | chosen)))
+    format_ = format_of(FormatSettings(**(CSV | chosen)))
     conversion = Conversion(format_, None, format_.parser.schema, pa.string())
     assert conversion.needs_executors(chunks, byte_count, max_driver_messages=5) == are_needed
 

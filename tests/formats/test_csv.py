@@ -17,8 +17,8 @@ from windrow.formats.fields import parse
 from windrow.formats.format import format_of
 from windrow.formats.framing import DelimitedFraming
 from windrow.formats.grammar import delimited
-from windrow.formats.part import FormatPart
 from windrow.formats.records import REJECTS, Parser, Records
+from windrow.formats.settings import FormatSettings
 from windrow.testing.formats import RawLedger
 
 TEXTS = CsvParser(parse({"a": "string", "b": "string"}))
@@ -263,7 +263,7 @@ class TestHeader:
 def test_refused(wrong):
     """Delimiters that cannot be told apart are refused, and fields that CSV cannot have."""
     with pytest.raises(SettingsError):
-        format_of(FormatPart(**({"type": "csv", "fields": {"a": "string"}} | wrong)))
+        format_of(FormatSettings(**({"type": "csv", "fields": {"a": "string"}} | wrong)))
 
 
 NAIVE = {
@@ -293,7 +293,7 @@ def test_like_a_naive_reader(name, data):
         "escape_char": naive.escape,
     }
     settings = {name: value.decode() for name, value in shape.items()} | {"null_values": [], "has_header": False}
-    format_ = format_of(FormatPart(type="csv", fields=dict.fromkeys(naive.columns, "string"), **settings))
+    format_ = format_of(FormatSettings(type="csv", fields=dict.fromkeys(naive.columns, "string"), **settings))
     good, rejects = RawLedger.of(format_, [[b"".join(parts)]]).values()
     expected, bad = naive(b"".join(parts))
     assert (good, sorted(content for _, content in rejects)) == (sorted(map(repr, expected)), sorted(bad))
@@ -301,7 +301,7 @@ def test_like_a_naive_reader(name, data):
 
 def test_a_stray_quote_costs_one_record():
     """A quote that nobody closes costs its record, though a quote far below closes it and the columns would fit."""
-    format_ = format_of(FormatPart(type="csv", fields={"ts": "int64", "device": "string", "remark": "string"}))
+    format_ = format_of(FormatSettings(type="csv", fields={"ts": "int64", "device": "string", "remark": "string"}))
     plain = b"".join(b"%d,a,fine\n" % at for at in range(2, 10))
     stray = b'1,a,"nobody closes this\n'
     ledger = RawLedger.of(format_, [[b"ts,device,remark\n" + stray + plain + b'10,a,"closed"\n11,a,"two\nlines"\n']])
@@ -311,7 +311,9 @@ def test_a_stray_quote_costs_one_record():
 
 def test_columns_that_fit_by_chance():
     """A quote that a value beginning with a delimiter closes costs its record too, though there are as many columns."""
-    format_ = format_of(FormatPart(type="csv", has_header=False, fields={"a": "int64", "b": "string", "c": "string"}))
+    format_ = format_of(
+        FormatSettings(type="csv", has_header=False, fields={"a": "int64", "b": "string", "c": "string"})
+    )
     ledger = RawLedger.of(format_, [[b'1,"a,x\n2,b,y\n3,", really"\n4,"d\n",z\n']])
     assert [row["a"] for row in ledger.fields()] == [2, 4]
     assert [row["content"] for row in ledger.rejects("format_syntax")] == [b'1,"a,x\n']
@@ -322,7 +324,7 @@ def test_a_source_that_ends_within_a_delimiter():
     quote.
     """
     format_ = format_of(
-        FormatPart(type="csv", has_header=False, record_delimiter="\r\n", fields={"a": "int64", "b": "string"})
+        FormatSettings(type="csv", has_header=False, record_delimiter="\r\n", fields={"a": "int64", "b": "string"})
     )
     ledger = RawLedger.of(format_, [[b'1,"open\r\n2,x\r\n3,"\r']])
     assert [row["a"] for row in ledger.fields()] == [2]
@@ -333,7 +335,7 @@ def test_a_source_that_ends_within_a_delimiter():
 @pytest.mark.parametrize("fields", [{"a": "int64", "b": "string"}, {"a": "int64"}], ids=["two", "one of two"])
 def test_empty_lines_above_the_header(above, fields):
     """Empty lines above the header are skipped, however the bytes are cut."""
-    format_, data = format_of(FormatPart(type="csv", fields=fields)), above + b"a,b\n1,x\n2,y\n"
+    format_, data = format_of(FormatSettings(type="csv", fields=fields)), above + b"a,b\n1,x\n2,y\n"
     for at in range(len(data)):
         ledger = RawLedger.of(format_, [[data[:at], data[at:]]])
         assert ([row["a"] for row in ledger.fields()], ledger.rejects()) == ([1, 2], []), data[:at]

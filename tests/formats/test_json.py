@@ -13,8 +13,8 @@ from windrow.errors import SettingsError
 from windrow.formats.fields import Field
 from windrow.formats.format import format_of
 from windrow.formats.json import DEEPEST, Json
-from windrow.formats.part import FormatPart
 from windrow.formats.records import Records
+from windrow.formats.settings import FormatSettings
 from windrow.testing.formats import RawLedger
 
 INNER = pa.struct([("x", pa.list_(pa.int16())), ("y", pa.string())])
@@ -403,7 +403,7 @@ def test_refused(fields):
 @pytest.mark.parametrize("between", [b",", b";", b"\0", b"\x1e", b"\n\x1e", b", \n", b"|", b""], ids=repr)
 def test_anything_separates_consecutive_objects(between):
     """Without a delimiter, objects may have any separator before, between and behind them."""
-    format_ = format_of(FormatPart(type="json", record_delimiter="", fields={"a": "int64"}))
+    format_ = format_of(FormatSettings(type="json", record_delimiter="", fields={"a": "int64"}))
     data = between.join([b"", b'{"a":1}', b'{"a":2}', b""])
     for at in range(len(data)):
         ledger = RawLedger.of(format_, [[data[:at], data[at:]]])
@@ -413,7 +413,7 @@ def test_anything_separates_consecutive_objects(between):
 def test_values_between_objects_are_rejected():
     """A value that is no object is rejected, not taken for a separator at the end of a source."""
     ledger = RawLedger.of(
-        format_of(FormatPart(type="json", record_delimiter="", fields={"a": "int64"})), [[b'{"a":1} 7']]
+        format_of(FormatSettings(type="json", record_delimiter="", fields={"a": "int64"})), [[b'{"a":1} 7']]
     )
     assert [row["content"] for row in ledger.rejects()] == [b" 7"]
 
@@ -421,7 +421,7 @@ def test_values_between_objects_are_rejected():
 @pytest.mark.parametrize("record", [b'{"a": "x", "a": 1}', b'{"a": 1, "a": "x"}', b'{"a": 2, "a": "x", "a": 1}'])
 def test_the_wrong_one_of_two_members_is_named(record):
     """Of several members with one name the detail shows the value that does not fit."""
-    format_ = format_of(FormatPart(type="json", fields={"a": "int64"}))
+    format_ = format_of(FormatSettings(type="json", fields={"a": "int64"}))
     assert RawLedger.of(format_, [[record]]).rejects()[0]["detail"].endswith('expected `int | null`, got `str`: "x"')
 
 
@@ -438,5 +438,5 @@ def test_the_wrong_one_of_two_members_is_named(record):
 )
 def test_a_value_that_fits_is_never_blamed(type_, record, detail):
     """The detail shows the value that does not fit its field, at any depth, and none rather than another one."""
-    (reject,) = RawLedger.of(format_of(FormatPart(type="json", fields={"a": type_})), [[record]]).rejects()
+    (reject,) = RawLedger.of(format_of(FormatSettings(type="json", fields={"a": type_})), [[record]]).rejects()
     assert reject["detail"].endswith(detail)

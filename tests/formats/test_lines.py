@@ -11,7 +11,7 @@ from windrow.errors import SettingsError
 from windrow.formats.fields import parse
 from windrow.formats.grammar import delimited
 from windrow.formats.lines import LineParser, build
-from windrow.formats.part import FormatPart
+from windrow.formats.settings import FormatSettings
 
 ACCESS = LineParser(
     parse({"host": "string", "time": "timestamp[us] %d/%b/%Y:%H:%M:%S %z", "status": "int16", "bytes": "int64"}),
@@ -87,4 +87,4 @@ def test_nothing():
 def test_refused(regex, what):
     """An expression that is none, or whose groups are not the fields, is refused."""
     with pytest.raises(SettingsError, match=what):
-        build(FormatPart(type="lines", regex=regex), PAIR.fields)
+        build(FormatSettings(type="lines", regex=regex), PAIR.fields)

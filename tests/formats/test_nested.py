@@ -16,7 +16,7 @@ from tests.clocks import NOW
 from tests.engine.factory import EngineFactory
 from tests.engine.test_raw import Raw, world  # noqa: F401 a fixture
 from windrow.formats.format import format_of
-from windrow.formats.part import FormatPart
+from windrow.formats.settings import FormatSettings
 from windrow.model.timestamps import time_text
 from windrow.testing.formats import RawLedger
 
@@ -36,7 +36,7 @@ VALUES: dict[str, Any] = {
 
 def rows(content: bytes, **settings: Any) -> tuple[list[Any], list[Any]]:
     """Return the values of the field `x` of the good records, and the details of the others."""
-    ledger = RawLedger.of(format_of(FormatPart(**settings)), [[content]])
+    ledger = RawLedger.of(format_of(FormatSettings(**settings)), [[content]])
     in_order = sorted(ledger.fields(), key=lambda row: row["offset"])
     return [row["x"] for row in in_order], [row["detail"].partition(": ")[2] for row in ledger.rejects()]
 
@@ -120,7 +120,7 @@ def test_native():
     form = "<ddiii"
     good = struct.pack(form, 1.5, -2, 43_200_000, 0, 1)
     bad = [struct.pack(form, 1, 2, 86_400_000, 0, 1), struct.pack(form, 1, 2, 0, 2**30, 2**30)]
-    ledger = RawLedger.of(format_of(FormatPart(type="native", fields=fields)), [[good + b"".join(bad) + good]])
+    ledger = RawLedger.of(format_of(FormatSettings(type="native", fields=fields)), [[good + b"".join(bad) + good]])
     first = {"x": [1.5, -2.0], "at": time(12), "days": [date(1970, 1, 1), date(1970, 1, 2)]}
     assert [{name: row[name] for name in fields} for row in ledger.fields()] == [first, first]
     assert sorted(row["field"] for row in ledger.rejects()) == ["at", "days"]

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from windrow.errors import FormatPluginError, SettingsError
-from windrow.formats import Automaton, Field, Format, FormatPart, ParseResult, Records, per_record
+from windrow.formats import Automaton, Field, Format, FormatSettings, ParseResult, Records, per_record
 from windrow.formats.format import format_of
 from windrow.testing import check_format
 from windrow.testing.formats import RawLedger, chunks
@@ -48,7 +48,7 @@ def read(record: bytes) -> Any:
     return READ[record]
 
 
-def by_line(settings: FormatPart, fields: tuple[Field, ...]) -> Format:
+def by_line(settings: FormatSettings, fields: tuple[Field, ...]) -> Format:
     return per_record(settings, fields, read)
 
 
@@ -77,7 +77,7 @@ says_nothing_sane = by_function(lambda _data, _begin: "7")
 raises = by_function(fails)
 
 
-def bracketed(settings: FormatPart, fields: tuple[Field, ...]) -> Format:
+def bracketed(settings: FormatSettings, fields: tuple[Field, ...]) -> Format:
     """End a record at a closing bracket, unless a backslash stands before it."""
     step = Automaton.of(
         "plain",
@@ -89,7 +89,7 @@ def bracketed(settings: FormatPart, fields: tuple[Field, ...]) -> Format:
     return per_record(settings, fields, lambda record: {"b": record[:-1]}, ends=step, resume_at=b"]")
 
 
-def quoted(settings: FormatPart, fields: tuple[Field, ...]) -> Format:
+def quoted(settings: FormatSettings, fields: tuple[Field, ...]) -> Format:
     """End a record at a newline outside of quotes."""
     ends = Automaton.of(False, lambda inside, byte: (inside ^ (byte == 34), byte == 10 and not inside), bool)
     return per_record(settings, fields, read, ends)
@@ -140,7 +140,7 @@ def register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
 
 def ledger_of(settings: dict[str, Any], content: bytes) -> RawLedger:
     """Read a source."""
-    return RawLedger.of(format_of(FormatPart(**settings)), [[content]])
+    return RawLedger.of(format_of(FormatSettings(**settings)), [[content]])
 
 
 def test_values(register: Any) -> None:
@@ -168,7 +168,7 @@ def test_values(register: Any) -> None:
     }
 
 
-def deep(settings: FormatPart, fields: tuple[Field, ...]) -> Format:
+def deep(settings: FormatSettings, fields: tuple[Field, ...]) -> Format:
     value = {"a": [b"abcd", None, "YQ=="], "b": b"text", "c": {"x": b""}, "d": (np.int64(7), True)}
     return per_record(settings, fields, lambda record: {"all": value, **value})
 
@@ -245,7 +245,7 @@ SEVERAL: dict[bytes, Any] = {
 }
 
 
-def several(settings: FormatPart, fields: tuple[Field, ...]) -> Format:
+def several(settings: FormatSettings, fields: tuple[Field, ...]) -> Format:
     def read(record: bytes) -> Any:
         rows = SEVERAL[record]
         return rows() if callable(rows) else rows
@@ -288,7 +288,7 @@ def test_several_rows(register: Any) -> None:
     assert memory[0] == "format_syntax"
 
 
-def headed(settings: FormatPart, fields: tuple[Field, ...]) -> Format:
+def headed(settings: FormatSettings, fields: tuple[Field, ...]) -> Format:
     def header(first: bytes) -> Callable[[bytes], Any]:
         if first in ERRORS:
             raise ERRORS[first]
@@ -302,7 +302,7 @@ def headed(settings: FormatPart, fields: tuple[Field, ...]) -> Format:
 def test_header(register: Any, first: str, reason: str) -> None:
     """The first record of each source says how to read the others; a bad one rejects them all."""
     settings = register("headed") | {"fields": {"a": "string", "b": "string"}}
-    ledger = RawLedger.of(format_of(FormatPart(**settings)), [[b"ab\nxy\n"], [b"\nba\nxy\n1\n"]])
+    ledger = RawLedger.of(format_of(FormatSettings(**settings)), [[b"ab\nxy\n"], [b"\nba\nxy\n1\n"]])
     assert [(row["a"], row["b"]) for row in ledger.fields()] == [("x", "y"), ("y", "x")]
     assert [row["content"] for row in ledger.rejects()] == [b"1\n"]
     assert len(check_format(settings, [b"xy\n", b"zz\n"], [b"x\n"], start=b"ab\n")) == 2
@@ -354,19 +354,19 @@ def test_one_name_twice(register: Any) -> None:
     settings = register("by_line")
     register("counted", "other")
     with pytest.raises(SettingsError, match="the packages odd and other both have a format 'odd'"):
-        format_of(FormatPart(**settings))
+        format_of(FormatSettings(**settings))
 
 
 @pytest.mark.ci
 def test_many_records(register: Any) -> None:
     """A function is asked for each record once, however many bytes there are."""
-    ledger = RawLedger(format_of(FormatPart(**register("counted"))))
+    ledger = RawLedger(format_of(FormatSettings(**register("counted"))))
     ledger.read(chunks([b"\3abc" * 200_000, b"\3abc" * 200_000]))
     assert len(ledger.staged[0].fields) == 400_000
 
 
 def test_not_installed(register: Any) -> None:
     """Where the package is missing, as on a machine of a cluster, the error names the format."""
-    section = FormatPart(**register("by_line"))
+    section = FormatSettings(**register("by_line"))
     with pytest.raises(FormatPluginError, match="the format 'other' is not installed here"):
         format_of(section.model_copy(update={"type": "other"}))

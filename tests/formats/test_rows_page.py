@@ -17,7 +17,7 @@ import pytest
 
 from tests.formats.test_howto import ROOT, outcome, windrow
 from windrow.formats.format import format_of
-from windrow.formats.part import FormatPart
+from windrow.formats.settings import FormatSettings
 from windrow.testing import check_format
 from windrow.testing.formats import RawLedger
 
@@ -145,7 +145,7 @@ def test_kit(type_: str) -> None:
 @pytest.mark.usefixtures("packages")
 def test_all_or_nothing(type_: str, content: bytes) -> None:
     """A block is rejected with all of its bytes if one value in one of its rows is bad; the detail says which."""
-    ledger = RawLedger.of(format_of(FormatPart(type=type_, fields=FIELDS | {"litres": "int8"})), [[content]])
+    ledger = RawLedger.of(format_of(FormatSettings(type=type_, fields=FIELDS | {"litres": "int8"})), [[content]])
     assert ledger.fields() == []
     (reject,) = ledger.rejects()
     assert (reject["reason"], reject["field"]) == ("format_cast", "litres")
@@ -157,7 +157,7 @@ def test_dictionaries() -> None:
     """A batch of a stream with dictionaries is rejected, as the page says."""
     schema = pa.schema([("device", pa.dictionary(pa.int8(), pa.string()))])
     content = arrow([{"device": "a"}], schema)
-    ledger = RawLedger.of(format_of(FormatPart(type="arrow", fields={"device": "string"})), [[content]])
+    ledger = RawLedger.of(format_of(FormatSettings(type="arrow", fields={"device": "string"})), [[content]])
     assert (ledger.fields(), {row["reason"] for row in ledger.rejects()}) == ([], {"format_syntax"})
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from windrow.formats import Field, Format, FormatPart, per_record
+from windrow.formats import Field, Format, FormatSettings, per_record
 from windrow.formats.format import format_of
 from windrow.formats.raw.spans import narrow_format
 from windrow.source.conversion import mapping_of
@@ -36,7 +36,7 @@ CASES: dict[str, tuple[dict[str, Any], bytes]] = {
 
 
 def ledger_of(settings: dict[str, Any], content: bytes, used: set[str]) -> RawLedger:
-    return RawLedger.of(format_of(FormatPart(**{"fields": FIELDS} | settings)).using(used), [[content]])
+    return RawLedger.of(format_of(FormatSettings(**{"fields": FIELDS} | settings)).using(used), [[content]])
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -61,7 +61,7 @@ def test_still_framed(name: str) -> None:
 
 def test_package() -> None:
     """Formats that are read record by record convert what is used as well."""
-    part = FormatPart(type="csv", fields=FIELDS)
+    part = FormatSettings(type="csv", fields=FIELDS)
     fields = (Field("a", pa.int64()), Field("b", pa.int64()))
     built: Format = per_record(part, fields, lambda record: {"a": record, "b": "x"})
     assert [row["a"] for row in RawLedger.of(built.using({"a"}), [[b"1\n"]]).fields()] == [1]
@@ -69,19 +69,19 @@ def test_package() -> None:
 
 def test_by_mapping() -> None:
     """The fields of all expressions are used, in any case and within calls; without a mapping those of a message."""
-    format_ = format_of(FormatPart(type="csv", has_header=False, fields=FIELDS | {"ts": "timestamp[us]"}))
+    format_ = format_of(FormatSettings(type="csv", has_header=False, fields=FIELDS | {"ts": "timestamp[us]"}))
     columns = {"key": "C", "type": "'t'", "event_time": "coalesce(ts, received_at)", "received_at": "received_at"}
     names = [*format_.parser.schema.names, "raw_source", "received_at"]
     schema = pa.schema([(name, pa.string()) for name in names])
     used, _ = narrow_format(mapping_of(columns, schema, rejects=True), format_)
     assert used.parser.schema.names == ["c", "ts"]
     plain = {"key": "string", "type": "string", "event_time": "timestamp[us]", "note": "int8"}
-    used, _ = narrow_format(None, format_of(FormatPart(type="csv", has_header=False, fields=plain)))
+    used, _ = narrow_format(None, format_of(FormatSettings(type="csv", has_header=False, fields=plain)))
     assert used.parser.schema.names == ["key", "type", "event_time"]
 
 
 def test_recorded() -> None:
     """What the history recorded before there was `strict` is read as it was then."""
-    assert FormatPart.of_record('{"type": "csv"}').strict
-    part = FormatPart(type="csv", fields=FIELDS)
-    assert FormatPart.of_record(part.recorded()) == part
+    assert FormatSettings.of_record('{"type": "csv"}').strict
+    part = FormatSettings(type="csv", fields=FIELDS)
+    assert FormatSettings.of_record(part.recorded()) == part

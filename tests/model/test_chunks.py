@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.formats import part
+from windrow.formats import settings
 from windrow.model import chunks, messages
 from windrow.model.chunks import Chunk, cut
 
@@ -13,7 +13,7 @@ sizes = st.integers(1, 15)
 
 def test_default_size() -> None:
     """The size that settings know, which load no Arrow, is that of chunks."""
-    assert part.CHUNK_BYTES == chunks.CHUNK_BYTES
+    assert settings.CHUNK_BYTES == chunks.CHUNK_BYTES
 
 
 class TestCut:

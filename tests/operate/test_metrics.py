@@ -12,7 +12,7 @@ from tests.probes import fail_times
 from windrow.errors import MissingExtraError, RetriesExhaustedError, SettingsError
 from windrow.operate import Observer, RunInfo, configured_observers, notify_observers
 from windrow.operate.metrics import MetricsServer, PrometheusMetrics, Textfile
-from windrow.settings.settings import MetricsPart, Settings
+from windrow.settings.settings import MetricsSettings, Settings
 from windrow.testing.points import Point
 
 
@@ -96,7 +96,7 @@ class TestEndpoint:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             with pytest.raises(SettingsError, match=rf"metrics.prometheus_port = {port} .*in use"):
-                configured_observers(MetricsPart(prometheus_port=port))
+                configured_observers(MetricsSettings(prometheus_port=port))
 
 
 class TestTextfile:
@@ -142,7 +142,7 @@ class TestTextfile:
         """A file that would not be collected, cannot be written or is not a metrics file is refused at once."""
         (tmp_path / "spoilt.prom").write_text("windrow_messages_total{ 7")
         with pytest.raises(SettingsError, match=r"metrics\.textfile"):
-            configured_observers(MetricsPart(textfile=str(tmp_path / name)))
+            configured_observers(MetricsSettings(textfile=str(tmp_path / name)))
 
 
 class TestChosen:
@@ -165,4 +165,4 @@ class TestChosen:
             monkeypatch.delitem(sys.modules, module, raising=False)
         monkeypatch.setitem(sys.modules, package, None)
         with pytest.raises(MissingExtraError, match=extra):
-            configured_observers(MetricsPart(**part))
+            configured_observers(MetricsSettings(**part))

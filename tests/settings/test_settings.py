@@ -7,7 +7,7 @@ import pytest
 import windrow.settings.settings as settings_module
 from windrow.errors import RulesError, SettingsError, UsageError
 from windrow.formats.format import format_of
-from windrow.settings.settings import FormatPart, Settings
+from windrow.settings.settings import FormatSettings, Settings
 from windrow.settings.template import settings_file
 
 
@@ -258,7 +258,7 @@ class TestExample:
         file = tmp_path / "windrow.toml"
         file.write_text(before + "[format]\n" + re.sub("^# ", "", section, flags=re.MULTILINE), encoding="utf-8")
         told = Settings.load(file).format
-        assert told.model_dump(exclude={"type", "fields"}) == FormatPart().model_dump(exclude={"type", "fields"})
+        assert told.model_dump(exclude={"type", "fields"}) == FormatSettings().model_dump(exclude={"type", "fields"})
         assert format_of(told).parser.schema.names == list(told.fields)
 
     def test_docs_show_it(self) -> None:

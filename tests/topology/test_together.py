@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from windrow.errors import DepotUnreadableError, SettingsError, TopologyError
-from windrow.settings.settings import MetricsPart, Settings
+from windrow.settings.settings import MetricsSettings, Settings
 from windrow.source.shared_rows import Key, SharedRows
 from windrow.testing import Harness
 from windrow.topology import Microbatch, Topology
@@ -111,7 +111,7 @@ def test_refused(placed: dict[str, Topology], tmp_path: Path) -> None:
     ]
     with pytest.raises(TopologyError, match="two topologies have their states at"):
         run_together(twice, EMBEDDED, lambda runner: runner.once())
-    metrics = EMBEDDED.model_copy(update={"metrics": MetricsPart(textfile=str(tmp_path / "metrics"))})
+    metrics = EMBEDDED.model_copy(update={"metrics": MetricsSettings(textfile=str(tmp_path / "metrics"))})
     with pytest.raises(SettingsError, match="metrics have no place"):
         run_together([TopologyRun(placed["a"])], metrics, lambda runner: runner.once())
 

@@ -10,9 +10,9 @@ import pytest
 
 from tests.verify.raws import COMMA, RawWorld, chunk, record
 from windrow.formats.format import format_of
-from windrow.formats.part import FormatPart
 from windrow.formats.raw.source import SCHEMA
 from windrow.formats.raw.stage import StageResult, stage
+from windrow.formats.settings import FormatSettings
 from windrow.testing.formats import chunks
 from windrow.verify import verify
 from windrow.verify.raw.grammar import Framings
@@ -23,7 +23,7 @@ STRAY = b'ts,device,remark\n1,a,"nobody closes this\n2,b,fine\n3,c,fine\n4,d,"cl
 BY_CHANCE = b'ts,device,remark\n1,"nobody closes this\n2,b,fine\n3,", really"\n5,e,fine\n'
 
 
-def several(rows: pa.Table, staged: StageResult, settings: FormatPart) -> list[dict[str, object]]:
+def several(rows: pa.Table, staged: StageResult, settings: FormatSettings) -> list[dict[str, object]]:
     """Return the records of several lines that are none."""
     framings = Framings()
     framings.add(rows, SCHEMA.empty_table(), staged, format_of(settings))
@@ -35,7 +35,7 @@ def several(rows: pa.Table, staged: StageResult, settings: FormatPart) -> list[d
 def test_records_of_several_lines_are_records(cuts, last):
     """Quoted line ends, doubled quotes, blanks, empty lines and an unfinished end are no findings."""
     parts = [GOOD[a:b] for a, b in pairwise([0, *cuts, len(GOOD)])]
-    settings, rows = FormatPart(type="csv", fields=FIELDS), chunks(parts, last=last)
+    settings, rows = FormatSettings(type="csv", fields=FIELDS), chunks(parts, last=last)
     staged = stage(rows, SCHEMA.empty_table(), format_of(settings))
     assert staged.fields.num_rows == 2 + last
     assert several(rows, staged, settings) == []
@@ -45,7 +45,7 @@ def test_records_of_several_lines_are_records(cuts, last):
 @pytest.mark.parametrize("data", [STRAY, BY_CHANCE], ids=["text behind a quote", "columns that fit by chance"])
 def test_a_swallowing_record_is_found(data, escape):
     """A record that was taken up to a quote of a later record is named with its place, also at the end of a source."""
-    settings = FormatPart(type="csv", fields=FIELDS, escape_char=escape)
+    settings = FormatSettings(type="csv", fields=FIELDS, escape_char=escape)
     for end in (len(data), data.index(b"5,e")):
         rows = chunks([data[:30], data[30:end]])
         staged = stage(rows, SCHEMA.empty_table(), format_of(settings))

@@ -56,10 +56,10 @@ def run(
     from windrow.cli.watching import show_progress, watch_run
     from windrow.runtime.opening import tables_of
     from windrow.runtime.run import idle_summary, open_runner
-    from windrow.settings.settings import MetricsPart
+    from windrow.settings.settings import MetricsSettings
 
     if dry_run:
-        settings = settings.model_copy(update={"metrics": MetricsPart()})
+        settings = settings.model_copy(update={"metrics": MetricsSettings()})
     clock = WallClock()
     with watch_run(settings.log, clock.stop) as install, show_progress(settings, quiet) as bar:
         if may_idle and (idle := idle_summary(settings, clock, [bar])) is not None:

@@ -12,12 +12,12 @@ from windrow.cli.terminal import stderr_console
 from windrow.model.results import CommittedMicrobatch
 from windrow.operate import Observer
 from windrow.operate.log import log, logging_to
-from windrow.settings.settings import LogPart, Settings
+from windrow.settings.settings import LogSettings, Settings
 
 
 @contextmanager
 def watch_run(
-    part: LogPart, ask: Callable[[], None], saying: str = "stopping after this microbatch"
+    part: LogSettings, ask: Callable[[], None], saying: str = "stopping after this microbatch"
 ) -> Iterator[Callable[[], None]]:
     """Write the log on standard error, and let signals ask for a stop, as `stopping` does."""
     with logging_to(stderr_console, part.format, part.level), stop_on_signals(ask, saying) as install:

@@ -9,22 +9,22 @@ if TYPE_CHECKING:
     from windrow.formats.automaton import Automaton
     from windrow.formats.fields import Field
     from windrow.formats.format import Build, Format
-    from windrow.formats.part import FormatPart
     from windrow.formats.record_reader import per_record
     from windrow.formats.records import Parser, ParseResult, Records
+    from windrow.formats.settings import FormatSettings
 
 _HOMES = {
     "Automaton": "automaton",
     "Build": "format",
     "Field": "fields",
     "Format": "format",
-    "FormatPart": "part",
+    "FormatSettings": "part",
     "ParseResult": "records",
     "Parser": "records",
     "Records": "records",
     "per_record": "record_reader",
 }
-__all__ = ["Automaton", "Build", "Field", "Format", "FormatPart", "ParseResult", "Parser", "Records", "per_record"]
+__all__ = ["Automaton", "Build", "Field", "Format", "FormatSettings", "ParseResult", "Parser", "Records", "per_record"]
 
 
 def __getattr__(name: str) -> Any:

@@ -21,7 +21,6 @@ from windrow.formats.csv_cells import EMPTY, MALFORMED, OPEN, Cells, Marks
 from windrow.formats.fields import Field, require_unsized
 from windrow.formats.format import Format
 from windrow.formats.framing import DelimitedFraming
-from windrow.formats.part import FormatPart
 from windrow.formats.records import (
     SYNTAX,
     TEXT_AFTER_QUOTE,
@@ -31,13 +30,14 @@ from windrow.formats.records import (
     Records,
     uniform_rejects,
 )
+from windrow.formats.settings import FormatSettings
 
 COLUMNS = "format_columns"
 BROKEN = {OPEN: "a quote is not closed", MALFORMED: TEXT_AFTER_QUOTE}
 IGNORED = -1
 
 
-def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
+def build(section: FormatSettings, fields: tuple[Field, ...]) -> Format:
     """Return the format `csv`."""
     columns, quote, escape = section.delimiter.encode(), section.quote_char.encode(), section.escape_char.encode()
     record = section.record_delimiter.encode()

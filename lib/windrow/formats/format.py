@@ -11,8 +11,8 @@ from windrow.formats.codec_frames import require_available
 from windrow.formats.fields import Field
 from windrow.formats.framing import DelimitedFraming, Framing
 from windrow.formats.installed import HINT, OWN, builder, plugin_error
-from windrow.formats.part import FormatPart
 from windrow.formats.records import InvalidHeader, Parser
+from windrow.formats.settings import FormatSettings
 
 Header = Callable[[bytes], Parser]
 
@@ -30,7 +30,7 @@ class Format:
     framing: Framing
     parser: Parser
     fingerprint: str = ""
-    limits: FormatPart = field(default_factory=FormatPart)
+    limits: FormatSettings = field(default_factory=FormatSettings)
     text: bool = True
     header: Header | None = None
     codec: str = "none"
@@ -74,10 +74,10 @@ def _using(parser: Parser, used: frozenset[str] | None) -> Parser:
 
 
 # What a package registers in the entry point group `windrow.formats`: the settings and the fields make a format.
-Build = Callable[[FormatPart, tuple[Field, ...]], Format]
+Build = Callable[[FormatSettings, tuple[Field, ...]], Format]
 
 
-def format_of(section: FormatPart) -> Format:
+def format_of(section: FormatSettings) -> Format:
     """Return the format that the settings describe; its libraries are imported only now.
 
     Raises SettingsError, FormatPluginError and MissingExtraError.

@@ -15,14 +15,14 @@ from windrow.columnar.compiled import ByteArray, Ints, compile_lazily
 from windrow.formats.fields import Field
 from windrow.formats.format import Format
 from windrow.formats.framing import AFTER_GAP, GAP, OPEN, OVERSIZE, RECORD, FrameResult, SpanCollector
-from windrow.formats.part import FormatPart
+from windrow.formats.settings import FormatSettings
 
 ByteOrder = Literal["little", "big"]
 MAX_LENGTH = 2**62  # stands for any length above it
 WHOLE = 0  # no length is impossible
 
 
-def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
+def build(section: FormatSettings, fields: tuple[Field, ...]) -> Format:
     """Return the format `length-prefixed`."""
     framing = LengthFraming(
         section.length_bytes, section.byte_order, section.length_includes_itself, section.max_record_bytes

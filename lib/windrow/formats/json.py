@@ -29,8 +29,8 @@ from windrow.formats.flat import FlatJsonReader
 from windrow.formats.format import Format
 from windrow.formats.framing import Content, DelimitedFraming
 from windrow.formats.members import TOO_DEEP, ObjectParser, ill_formed
-from windrow.formats.part import FormatPart
 from windrow.formats.records import SYNTAX, ParseResult, RecordError, Records
+from windrow.formats.settings import FormatSettings
 from windrow.formats.shapes import NEGATIVE_ZERO, NumberText, Repeated, convert_value, has_floats, sign_zeros, structure
 
 DEEPEST = 200
@@ -43,7 +43,7 @@ WELL_FORMED = msgspec.json.Decoder(msgspec.Raw)
 UNTYPED = msgspec.json.Decoder(float_hook=NumberText)
 
 
-def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
+def build(section: FormatSettings, fields: tuple[Field, ...]) -> Format:
     """Return the format `json`."""
     delimiter, most = section.record_delimiter.encode(), section.max_record_bytes
     if delimiter:

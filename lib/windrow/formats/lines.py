@@ -18,12 +18,12 @@ from windrow.formats.conversion import convert, details
 from windrow.formats.fields import Field, require_unsized
 from windrow.formats.format import Format
 from windrow.formats.framing import DelimitedFraming
-from windrow.formats.part import FormatPart
 from windrow.formats.records import SYNTAX, FieldParser, ParseResult, Records, uniform_rejects
+from windrow.formats.settings import FormatSettings
 from windrow.formats.texts import Texts
 
 
-def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
+def build(section: FormatSettings, fields: tuple[Field, ...]) -> Format:
     """Return the format `lines`."""
     parser, record = LineParser(fields, section.regex, section.null_values), section.record_delimiter.encode()
     _require_same(_groups(section.regex), [field.name for field in fields])

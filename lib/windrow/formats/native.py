@@ -24,15 +24,15 @@ from windrow.formats.conversion import CAST, ConversionResult, convert
 from windrow.formats.fields import Field, type_text
 from windrow.formats.format import Format
 from windrow.formats.framing_by_length import ByteOrder, FixedFraming
-from windrow.formats.part import FormatPart
 from windrow.formats.records import SYNTAX, FieldParser, ParseResult, Records, uniform_rejects
+from windrow.formats.settings import FormatSettings
 from windrow.formats.texts import Texts, gather_bytes
 
 FIRST_DAY, LAST_DAY = ((day - date(1970, 1, 1)).days for day in (date.min, date.max))
 DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
-def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
+def build(section: FormatSettings, fields: tuple[Field, ...]) -> Format:
     """Return the format `native`."""
     parser, most = NativeParser(fields, section.byte_order), section.max_record_bytes
     if parser.width > most:

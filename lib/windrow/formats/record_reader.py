@@ -24,9 +24,9 @@ from windrow.formats.fields import Field, require_unsized
 from windrow.formats.format import Format
 from windrow.formats.framing import Content, DelimitedFraming, FindEnd, FunctionFinder
 from windrow.formats.installed import TRANSIENT, plugin_error
-from windrow.formats.part import FormatPart
 from windrow.formats.record_rows import RowCollector, Rows, TooManyRows
 from windrow.formats.records import SYNTAX, FieldParser, InvalidHeader, ParseResult, RecordError, Records, rejects
+from windrow.formats.settings import FormatSettings
 
 Read = Callable[[bytes], Rows]
 ReadHeader = Callable[[bytes], Read]
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 def per_record(
-    settings: FormatPart,
+    settings: FormatSettings,
     fields: tuple[Field, ...],
     read: Read | None = None,
     ends: bytes | Automaton | FindEnd = b"\n",

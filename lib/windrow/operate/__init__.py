@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from windrow.operate.observer import LogObserver, Observer, Observers, RunInfo, notify_observers
-from windrow.settings.settings import MetricsPart
+from windrow.settings.settings import MetricsSettings
 
 __all__ = ["LogObserver", "Observer", "Observers", "RunInfo", "configured_observers", "notify_observers"]
 
 
-def configured_observers(metrics: MetricsPart) -> list[Observer]:
+def configured_observers(metrics: MetricsSettings) -> list[Observer]:
     """Return the observers that the settings ask for, the log first. Raises MissingExtraError, SettingsError."""
     observers: list[Observer] = [LogObserver()]
     if metrics.opentelemetry:

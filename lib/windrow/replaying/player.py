@@ -15,7 +15,7 @@ from windrow.columnar.arrow import to_plain_types
 from windrow.delta.creation import create_ledger
 from windrow.delta.table import scan_rows
 from windrow.errors import DepotChangedError, DepotUnreadableError, IncompatibleTableError, InternalError
-from windrow.formats.part import FormatPart
+from windrow.formats.settings import FormatSettings
 from windrow.ledger import Ledger
 from windrow.model import tables
 from windrow.model.commits import Commit
@@ -142,7 +142,7 @@ class SegmentReplayer:
         """Return the depot, read with the mapping and format of a leg, and the new ledger."""
         mapping: dict[str, Any] = {"depot_columns": json.loads(leg.columns or "{}")}
         if leg.format is not None:
-            mapping["format"] = FormatPart.of_record(leg.format)
+            mapping["format"] = FormatSettings.of_record(leg.format)
         mapped = self._settings.model_copy(update=mapping)
         return tables_of(mapped, self._session)
 

@@ -15,7 +15,7 @@ ADDRESS = re.compile(r"(?:\[([^\]]+)\]|([^:/\[\]]+))(?::(\d+))?")
 IPV6 = re.compile(r"[0-9A-Fa-f.]*(:[0-9A-Fa-f.]*){2,}")
 
 
-class MqttPart(SettingsSection):
+class MqttSettings(SettingsSection):
     """`[mqtt]`: the broker that `windrow bridge mqtt` takes messages from."""
 
     broker: str = Field("127.0.0.1", description="HOST or HOST:PORT, with TLS mqtts://HOST or mqtts://HOST:PORT")
@@ -59,7 +59,7 @@ class MqttPart(SettingsSection):
         return self
 
 
-class KafkaPart(SettingsSection):
+class KafkaSettings(SettingsSection):
     """`[kafka]`: the topics that `windrow bridge kafka` takes messages from."""
 
     bootstrap_servers: str = Field(

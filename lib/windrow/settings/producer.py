@@ -11,7 +11,7 @@ from windrow.model.section import Count, Duration, SettingsSection
 BATCH_BYTES = 1_048_576  # a producer commits this many at once; a guess
 
 
-class ProducerPart(SettingsSection):
+class ProducerSettings(SettingsSection):
     """`[producer]`: how messages that are sent become commits."""
 
     linger: Duration = Field("100ms", description="how long a message waits for others to share its commit")  # type: ignore[assignment]
@@ -22,7 +22,7 @@ class ProducerPart(SettingsSection):
     )
 
 
-class ProducerOptions(ProducerPart):
+class ProducerOptions(ProducerSettings):
     """What `Producer` and `RawProducer` take beside `[producer]`.
 
     `max_buffer_bytes` wait for their commit at most. Sending waits for room as long as `block_timeout`; 0s: it raises

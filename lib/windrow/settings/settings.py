@@ -28,13 +28,13 @@ from pydantic_settings import (
 from windrow.batching.rules import OnRepeat, Rules, SplitAt, WindowAnchor
 from windrow.delta.locations import local_path, require_safe
 from windrow.errors import SettingsError, UsageError
-from windrow.formats.part import FormatPart
+from windrow.formats.settings import FormatSettings
 from windrow.model import durations
 from windrow.model.section import ByteSize, Count, Duration, OptionalDuration, SettingsSection
-from windrow.settings.bridges import KafkaPart, MqttPart
+from windrow.settings.bridges import KafkaSettings, MqttSettings
 from windrow.settings.file import PREFIX, combine_errors, has_key, read_file, setting_in, with_location
 from windrow.settings.memory import driver_messages
-from windrow.settings.producer import ProducerOptions, ProducerPart
+from windrow.settings.producer import ProducerOptions, ProducerSettings
 from windrow.settings.start_from import StartFrom
 
 FILE = "windrow.toml"
@@ -65,13 +65,13 @@ class RulesSettings(SettingsSection):
         return Rules(**self.model_dump())
 
 
-class IngestPart(SettingsSection):
+class IngestSettings(SettingsSection):
     """`[ingest]`: how files become messages, or chunks of a raw depot."""
 
     columns: dict[str, str] = Field(default_factory=dict, description="message column = expression over the file")
 
 
-class RunPart(SettingsSection):
+class RunSettings(SettingsSection):
     """`[run]`: the loop."""
 
     trigger_interval: Duration = Field("10s", description="with run --interval: time between two looks at the depot")  # type: ignore[assignment]
@@ -80,7 +80,7 @@ class RunPart(SettingsSection):
     )  # type: ignore[assignment]
 
 
-class MaintainPart(SettingsSection):
+class MaintainSettings(SettingsSection):
     """`[maintain]`: what `windrow maintain` looks after."""
 
     depot: Literal["own", "always", "never"] = Field(
@@ -91,20 +91,20 @@ class MaintainPart(SettingsSection):
     )
 
 
-class VerifyPart(SettingsSection):
+class VerifySettings(SettingsSection):
     """`[verify]`: what `windrow verify` remembers."""
 
     record: str = Field("", description="file for what was verified, from which the next one goes on; empty: none")
 
 
-class LogPart(SettingsSection):
+class LogSettings(SettingsSection):
     """`[log]`: what a run writes on standard error."""
 
     format: Literal["auto", "pretty", "json"] = Field("auto", description="auto: pretty on a terminal, else JSON lines")
     level: Literal["debug", "info", "warning", "error"] = Field("info", description="the lowest level that is written")
 
 
-class MetricsPart(SettingsSection):
+class MetricsSettings(SettingsSection):
     """`[metrics]`: how a run is watched from outside."""
 
     prometheus_port: int = Field(0, ge=0, le=65_535, description="Prometheus metrics on this port of 127.0.0.1; 0: off")
@@ -187,16 +187,16 @@ class Settings(BaseSettings):
         default_factory=dict, description="Delta properties of tables that Spark creates; they override Windrow's own"
     )
     rules: RulesSettings = RulesSettings()
-    ingest: IngestPart = IngestPart()
-    format: FormatPart = FormatPart()
-    run: RunPart = RunPart()
-    maintain: MaintainPart = MaintainPart()
-    producer: ProducerPart = ProducerPart()
-    mqtt: MqttPart = MqttPart()
-    kafka: KafkaPart = KafkaPart()
-    verify: VerifyPart = VerifyPart()
-    log: LogPart = LogPart()
-    metrics: MetricsPart = MetricsPart()
+    ingest: IngestSettings = IngestSettings()
+    format: FormatSettings = FormatSettings()
+    run: RunSettings = RunSettings()
+    maintain: MaintainSettings = MaintainSettings()
+    producer: ProducerSettings = ProducerSettings()
+    mqtt: MqttSettings = MqttSettings()
+    kafka: KafkaSettings = KafkaSettings()
+    verify: VerifySettings = VerifySettings()
+    log: LogSettings = LogSettings()
+    metrics: MetricsSettings = MetricsSettings()
     file_content: ClassVar[Mapping[str, Any]] = {}
     file_path: ClassVar[Path | None] = None
 

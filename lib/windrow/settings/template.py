@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, SecretStr
 
-from windrow.formats.part import FormatPart
+from windrow.formats.settings import FormatSettings
 from windrow.settings.file import has_key, read_file, variable_of
 from windrow.settings.settings import FILE, Settings
 
@@ -98,10 +98,10 @@ def proposed_file(sections: Mapping[str, Sequence[tuple[str, str, str]]], looked
     return "\n".join(lines) + "\n"
 
 
-def _format(part: FormatPart) -> str:
+def _format(part: FormatSettings) -> str:
     """Return the section of the format; without a format it is a comment, because TOML has no null."""
-    if part == FormatPart():
-        example = _format(FormatPart(type="csv", fields=FIELDS))
+    if part == FormatSettings():
+        example = _format(FormatSettings(type="csv", fields=FIELDS))
         return "# A raw depot: what is in its chunks; see docs/formats.md.\n" + indent(example, "# ")
     lacking = {"fields", "options"} if part.type else {"fields", "options", "type"}
     lines = [_line(part, name) for name in type(part).model_fields if name not in lacking]

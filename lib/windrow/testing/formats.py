@@ -22,12 +22,12 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import TIME
 from windrow.formats.format import Format, format_of
-from windrow.formats.part import FormatPart
 from windrow.formats.raw.byte_counts import ByteCounts
 from windrow.formats.raw.source import SCHEMA
 from windrow.formats.raw.spans import with_places
 from windrow.formats.raw.stage import StageResult, stage
 from windrow.formats.raw.two_passes import ParsePlan, can_spread, parse_bodies, summarise_chunks
+from windrow.formats.settings import FormatSettings
 from windrow.model import tables
 from windrow.model.chunks import RAW
 from windrow.model.commits import VERSION
@@ -39,7 +39,7 @@ Naive = Callable[[bytes], tuple[list[dict[str, Any]], list[bytes]]]
 
 
 def check_format(
-    settings: FormatPart | Mapping[str, Any],
+    settings: FormatSettings | Mapping[str, Any],
     good: Sequence[bytes],
     bad: Sequence[bytes] = (),
     malformed: Sequence[bytes] = (),
@@ -58,7 +58,7 @@ def check_format(
     Both must be the same with every single byte removed, doubled and swapped with its neighbour.
     """
     shape = random.Random(seed)
-    format_ = format_of(settings if isinstance(settings, FormatPart) else FormatPart(**settings))
+    format_ = format_of(settings if isinstance(settings, FormatSettings) else FormatSettings(**settings))
     rows = [_alone(format_, start, record, good=True) for record in good]
     for record in bad:
         _alone(format_, start, record, good=False)

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from windrow.errors import SettingsError
 from windrow.formats.codec_frames import MAGIC, encode
 from windrow.formats.format import Format, format_of
-from windrow.formats.part import FormatPart
 from windrow.formats.raw.source import SCHEMA
 from windrow.formats.raw.stage import stage
 from windrow.formats.raw.two_passes import ParsePlan, summarise_chunks
+from windrow.formats.settings import FormatSettings
 from windrow.testing.formats import RawLedger, chunks, comparable, cut, stage_in_two_passes
 
 pytestmark = pytest.mark.ci
@@ -31,7 +31,7 @@ CONTENTS = st.lists(LINES.map(b"".join), min_size=1, max_size=4)
 def csv(codec: str, **limits: Any) -> Format:
     fields = {"a": "int64", "b": "string"}
     limits = {"max_record_bytes": 60} | limits
-    return format_of(FormatPart(type="csv", has_header=False, compression=codec, fields=fields, **limits))
+    return format_of(FormatSettings(type="csv", has_header=False, compression=codec, fields=fields, **limits))
 
 
 def whole_and_cut(format_: Format, stream: bytes, shape: random.Random) -> tuple[RawLedger, RawLedger]:

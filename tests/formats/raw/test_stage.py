@@ -18,11 +18,11 @@ from windrow.columnar import arrow
 from windrow.formats.format import Format, Header, format_of
 from windrow.formats.framing import DelimitedFraming
 from windrow.formats.grammar import delimited
-from windrow.formats.part import FormatPart
 from windrow.formats.raw import stage as stage_module
 from windrow.formats.raw.source import SCHEMA
 from windrow.formats.raw.stage import stage
 from windrow.formats.records import REJECTS, InvalidHeader, ParseResult, Records
+from windrow.formats.settings import FormatSettings
 from windrow.testing.formats import RawLedger, chunks, cut
 
 
@@ -61,7 +61,7 @@ def with_header(record: bytes) -> Pairs:
 
 def csv(most: int = 60, header: Header | None = None, **limits: int) -> Format:
     framing = DelimitedFraming(delimited(b"\n", b",", b'"'), b"\n", most)
-    return Format(framing, Pairs(), "csv", FormatPart(**limits), header=header)
+    return Format(framing, Pairs(), "csv", FormatSettings(**limits), header=header)
 
 
 TEXT = st.lists(
@@ -208,7 +208,7 @@ def test_other_settings():
     ledger = RawLedger(csv())
     ledger.read(chunks([b"1,a\n2,x;"], last=False))
     framing = DelimitedFraming(delimited(b";", b",", b'"'), b";", 60)
-    ledger.format = Format(framing, Pairs(), "other", FormatPart())
+    ledger.format = Format(framing, Pairs(), "other", FormatSettings())
     ledger.read(chunks([b"", b"3,y;"], version=2).slice(1))
     assert [(row["a"], row["b"]) for row in ledger.fields()] == [("1", "a"), ("2", "x"), ("3", "y")]
 
@@ -253,7 +253,7 @@ def calls(format_, rows):
 
 def test_no_work_per_chunk():
     """A hundred times as many chunks of a source take no more calls."""
-    format_ = format_of(FormatPart(type="csv", has_header=False, fields={"a": "int64", "b": "string"}))
+    format_ = format_of(FormatSettings(type="csv", has_header=False, fields={"a": "int64", "b": "string"}))
     rows = chunks([b"1,a\n2,", b"b\n"] * 5_000)
     few = rows.slice(0, 100)
     calls(format_, few)
@@ -274,7 +274,7 @@ def test_thousands_of_sources():
 def test_on_all_cores(monkeypatch, type_):
     """Parsed in several parts at once, the bytes of sources give what they give in one."""
     format_ = format_of(
-        FormatPart(type=type_, has_header=False, fields={"a": "int64", "b": "string"}, max_record_bytes=60)
+        FormatSettings(type=type_, has_header=False, fields={"a": "int64", "b": "string"}, max_record_bytes=60)
     )
     lines = {
         "csv": [b"1,x\n", b'2,"y\nz"\n', b"x,1\n", b'3,"open\n', b'4,"w"\n', b"\n", b"1,2,3\n", b"y" * 70 + b"\n"],

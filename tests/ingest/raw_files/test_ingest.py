@@ -24,7 +24,7 @@ from windrow.delta.table import history
 from windrow.errors import IncompatibleTableError, InputFileError, TableUnwritableError
 from windrow.formats.codec_frames import Codec, encode
 from windrow.formats.codecs import decode_whole
-from windrow.formats.part import FormatPart
+from windrow.formats.settings import FormatSettings
 from windrow.ingest.raw_files import RawIngestResult, chunk_files, ingest
 from windrow.ingest.raw_files import depot as raw_depot
 from windrow.model import chunks
@@ -411,7 +411,11 @@ def test_codec(tmp_path: Path, codec: Codec) -> None:
     file, depot = tmp_path / "file", str(tmp_path / "depot")
     file.write_bytes(encode(data[:5_000], codec) + encode(data[5_000:], codec))
     (read,) = ingest(
-        depot, [str(file)], lambda: 1, chunk_bytes=1_000, part=FormatPart(compression=codec, max_decoded_bytes=100_000)
+        depot,
+        [str(file)],
+        lambda: 1,
+        chunk_bytes=1_000,
+        part=FormatSettings(compression=codec, max_decoded_bytes=100_000),
     )
     rows = to_plain_types(DeltaTable(depot).to_pyarrow_table()).sort_by("sequence")
     assert read.chunks == rows.num_rows == 11
@@ -419,7 +423,7 @@ def test_codec(tmp_path: Path, codec: Codec) -> None:
     assert b"".join(parts) == data
     for wrong, most in ((b"plain", 100_000), (encode(data, codec), 10)):
         file.write_bytes(wrong)
-        part = FormatPart(compression=codec, max_decoded_bytes=most)
+        part = FormatSettings(compression=codec, max_decoded_bytes=most)
         with pytest.raises(InputFileError):
             list(ingest(depot, [str(file)], lambda: 1, raw_source="other", part=part))
     assert DeltaTable(depot).version() == read.depot_version

@@ -16,7 +16,7 @@ from windrow.delta.creation import create_depot
 from windrow.errors import InputFileError, TableUnwritableError
 from windrow.formats.codec_frames import encode
 from windrow.formats.codecs import decode_whole
-from windrow.formats.part import FormatPart
+from windrow.formats.settings import FormatSettings
 from windrow.ingest.raw_files import RawIngestResult, ingest
 from windrow.ingest.raw_files import depot as raw_depot
 from windrow.model import chunks
@@ -122,7 +122,7 @@ class TestVersions:
     def test_codec(self, into: Into, depot: str, tmp_path: Path, codec: Any) -> None:
         """With a codec bytes are counted as they are decoded, also where a file goes on."""
         file = written(tmp_path / "file", encode(CONTENT[:300_000], codec) + encode(CONTENT[300_000:], codec))
-        coded = FormatPart(compression=codec, max_decoded_bytes=1_000_000)
+        coded = FormatSettings(compression=codec, max_decoded_bytes=1_000_000)
         with pytest.raises(InputFileError, match="changed while it was read"):
             into(file, part=coded, progress=lambda done, total: file.touch() if done > 300_000 else None)
         done = into(file, part=coded)

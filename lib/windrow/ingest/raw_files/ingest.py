@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from windrow.delta.creation import create_depot
 from windrow.errors import InputFileError
-from windrow.formats.part import FormatPart
+from windrow.formats.settings import FormatSettings
 from windrow.ingest.content import STANDARD_INPUT, ByteCounter, Progress, file_size
 from windrow.ingest.raw_files.depot import FilePart, RawDepot
 from windrow.ingest.raw_files.reading import RawFileReader, SourceFile
@@ -52,7 +52,7 @@ def ingest(  # noqa: PLR0913 - the options of the command
     chunk_bytes: int = CHUNK_BYTES,
     max_commit_bytes: int = COMMIT_BYTES,
     readers: int = READERS,
-    part: FormatPart | None = None,
+    part: FormatSettings | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Iterator[RawIngestResult]:
     """Append files to the raw depot at a path, and yield the result for each.
@@ -69,7 +69,7 @@ def ingest(  # noqa: PLR0913 - the options of the command
     for one in sources:
         depot.require_same(one.file, one.raw_source, one.byte_count)
     passed = ByteCounter([one.byte_count for one in sources], progress)
-    reading = RawFileReader(depot, now, chunk_bytes, max_commit_bytes, part or FormatPart(), passed)
+    reading = RawFileReader(depot, now, chunk_bytes, max_commit_bytes, part or FormatSettings(), passed)
     with closing(reading.in_order(sources, readers)) as portions:
         for _ in sources:
             yield _committed(depot, portions)

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from windrow.delta.table import translate_write_errors
 from windrow.formats.codec_frames import encode
-from windrow.formats.part import FormatPart
+from windrow.formats.settings import FormatSettings
 from windrow.ingest.content import PIECE_BYTES, ByteCounter, UnchangedContent
 from windrow.ingest.raw_files.chunk_files import ChunkFiles
 from windrow.ingest.raw_files.depot import FilePart, RawDepot, other_content_error
@@ -65,7 +65,7 @@ class RawFileReader:
     now: Callable[[], int]
     chunk_bytes: int
     max_commit_bytes: int
-    part: FormatPart
+    part: FormatSettings
     passed: ByteCounter
 
     def in_order(self, sources: Sequence[SourceFile], readers: int) -> Generator[FilePart, None, None]:

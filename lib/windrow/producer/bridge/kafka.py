@@ -27,7 +27,7 @@ from windrow.producer.bridge.settings import password
 from windrow.producer.bridge.summary import BridgeLog, KafkaStats
 from windrow.producer.writer import marks
 from windrow.reading.batcher_status import KafkaLag, PartitionLag
-from windrow.settings.bridges import KafkaPart
+from windrow.settings.bridges import KafkaSettings
 from windrow.settings.producer import BATCH_BYTES
 from windrow.settings.settings import Settings
 from windrow.version import VERSION
@@ -351,7 +351,7 @@ class KafkaBridge:
         return translate_kafka_error(error, self._kafka, self._trouble) if isinstance(error, KafkaException) else error
 
 
-def translate_kafka_error(error: KafkaException, kafka: KafkaPart, trouble: str = "") -> BrokerError:
+def translate_kafka_error(error: KafkaException, kafka: KafkaSettings, trouble: str = "") -> BrokerError:
     """Return an error of the client as one of ours; `trouble` is what it said before."""
     known, brokers = error.args[0], kafka.bootstrap_servers
     if known.code() in REFUSED:
@@ -396,7 +396,7 @@ def _options(settings: Settings) -> dict[str, Any]:
     return ours
 
 
-def connection(kafka: KafkaPart) -> dict[str, Any]:
+def connection(kafka: KafkaSettings) -> dict[str, Any]:
     """Return the properties with which a client reaches the brokers. Raises SettingsError."""
     secret = password(kafka, "kafka")
     properties = {name: value.get_secret_value() for name, value in kafka.properties.items()}
@@ -429,7 +429,7 @@ def kafka_lag(settings: Settings, now: int) -> KafkaLag:
     return KafkaLag(kafka.bootstrap_servers, kafka.group_id, time_text(now), total, tuple(partitions))
 
 
-def _offsets(kafka: KafkaPart) -> dict[tuple[str, int], tuple[int, int]]:
+def _offsets(kafka: KafkaSettings) -> dict[tuple[str, int], tuple[int, int]]:
     """Return the first offset and the end of each partition, without joining the group. Raises KafkaException."""
     options = {"group.id": kafka.group_id, "isolation.level": "read_committed"}
     with closing(Consumer(connection(kafka) | options, logger=LOG)) as consumer:

@@ -24,11 +24,11 @@ from windrow.producer.bridge.summary import KafkaStats
 from windrow.producer.delivery import Ack
 from windrow.producer.lines import LineBatch
 from windrow.producer.producer import Producer
-from windrow.settings.bridges import KafkaPart
+from windrow.settings.bridges import KafkaSettings
 from windrow.settings.settings import Settings
 
 
-def producer_id(kafka: KafkaPart, name: str) -> str:
+def producer_id(kafka: KafkaSettings, name: str) -> str:
     """Return the id of the producer of a topic, or of `topic/partition`."""
     return f"kafka:{kafka.group_id}:{name}"
 

@@ -12,7 +12,7 @@ from windrow.producer.bridge import times
 from windrow.producer.bridge.reader import BASE64
 from windrow.producer.bridge.times import InvalidEventTime
 from windrow.producer.lines import TEXTS, TEXTUAL, Fields, LineReader
-from windrow.settings.bridges import KafkaPart
+from windrow.settings.bridges import KafkaSettings
 
 DEFAULT_COLUMNS = (
     *("source=kafka.source", "key=kafka.key", "type=kafka.topic", "payload=*"),
@@ -22,7 +22,7 @@ METADATA, HEADER = "kafka.", "kafka.headers."
 NAMES = ("kafka.key", "kafka.topic", "kafka.partition", "kafka.offset", "kafka.timestamp")
 
 
-def resolve_field_map(kafka: KafkaPart) -> Fields:
+def resolve_field_map(kafka: KafkaSettings) -> Fields:
     """Return what fills the columns: fields of a JSON value, or `kafka.key` and the like. Raises SettingsError."""
     for column in kafka.field_map:
         name, _, field = column.partition("=")
@@ -38,7 +38,7 @@ def resolve_field_map(kafka: KafkaPart) -> Fields:
 class KafkaReader(LineReader):
     """Reads the messages of one partition, which is the source unless a column says otherwise."""
 
-    def __init__(self, kafka: KafkaPart, source: str, most_bytes: int, payload: pa.DataType = TEXTUAL) -> None:
+    def __init__(self, kafka: KafkaSettings, source: str, most_bytes: int, payload: pa.DataType = TEXTUAL) -> None:
         """Raises SettingsError if columns or event_time are not valid."""
         super().__init__(resolve_field_map(kafka), source, most_bytes, payload)
         named = {field for field in self._known if field.startswith(METADATA)}

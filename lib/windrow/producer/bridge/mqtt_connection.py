@@ -17,7 +17,7 @@ from typing import Any
 
 from windrow.errors import BrokerError, MissingExtraError, SettingsError, first_line
 from windrow.producer.bridge.settings import password
-from windrow.settings.bridges import MqttPart
+from windrow.settings.bridges import MqttSettings
 
 try:
     from paho.mqtt.client import Client, MQTTMessage
@@ -45,7 +45,7 @@ TAKEN_OVER = 142
 class Connection:
     """A session with a broker, over successive connections."""
 
-    def __init__(self, mqtt: MqttPart, filters: Sequence[str], receive: Receive) -> None:
+    def __init__(self, mqtt: MqttSettings, filters: Sequence[str], receive: Receive) -> None:
         """Read the password and the certificates. Raises SettingsError."""
         self.host, self.port = mqtt.address
         self.session_kept = False
@@ -137,7 +137,7 @@ class Connection:
         if self._client.socket() is not None and self._client.want_write():
             self._client.loop_write()
 
-    def _create_client(self, mqtt: MqttPart) -> Client:
+    def _create_client(self, mqtt: MqttSettings) -> Client:
         client = Client(
             CallbackAPIVersion.VERSION2,
             client_id=mqtt.client_id,
@@ -258,7 +258,7 @@ class _Failures(logging.Logger):
         self._note(record.getMessage())
 
 
-def tls_context(mqtt: MqttPart) -> ssl.SSLContext:
+def tls_context(mqtt: MqttSettings) -> ssl.SSLContext:
     """Return the TLS context with the trusted authorities and the client's certificate. Raises SettingsError."""
     try:
         context = ssl.create_default_context(cafile=mqtt.ca_file or None)

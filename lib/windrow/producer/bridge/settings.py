@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from windrow.errors import SettingsError
-from windrow.settings.bridges import KafkaPart, MqttPart
+from windrow.settings.bridges import KafkaSettings, MqttSettings
 from windrow.settings.settings import Settings
 
 FILE = "file:"
 
 
-def password(part: KafkaPart | MqttPart, table: str) -> str:
+def password(part: KafkaSettings | MqttSettings, table: str) -> str:
     """Return the password in a table of settings, or in the file it names; empty for none. Raises SettingsError."""
     text = part.password.get_secret_value()
     if not text.startswith(FILE):

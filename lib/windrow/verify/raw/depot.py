@@ -17,10 +17,10 @@ from windrow.columnar.arrow import TIME
 from windrow.errors import SettingsError, first_line
 from windrow.expressions import ColumnMapping
 from windrow.formats.format import Format, format_of
-from windrow.formats.part import FormatPart
 from windrow.formats.raw.source import SCHEMA
 from windrow.formats.raw.spans import columns_of, narrow_format
 from windrow.formats.raw.stage import stage
+from windrow.formats.settings import FormatSettings
 from windrow.model import tables
 from windrow.model.chunks import RAW
 from windrow.model.commits import VERSION
@@ -118,7 +118,7 @@ def _legs(rows: pa.Table, ledger: Ledger) -> Iterator[tuple[Way, list[int]]]:
 
 def _format(recorded: str | None) -> Format:
     try:
-        return format_of(FormatPart.of_record(recorded))
+        return format_of(FormatSettings.of_record(recorded))
     except ValueError as error:
         raise SettingsError(f"the history records a [format] that is not valid: {first_line(error)}") from error
 

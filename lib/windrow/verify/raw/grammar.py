@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.formats.format import Format
-from windrow.formats.part import FormatPart
 from windrow.formats.raw.arrived import chunks_by_source
 from windrow.formats.raw.decompression import Decompression
 from windrow.formats.raw.segment import ByteRun
 from windrow.formats.raw.source import BEGIN, CHUNK, RawSourceState, sources_of
 from windrow.formats.raw.stage import StageResult, release_chunks
+from windrow.formats.settings import FormatSettings
 
 PLACE = pa.schema([("raw_source", pa.string()), ("chunk", pa.int64()), ("offset", pa.int64())])
 FOUND = PLACE.append(pa.field("form", pa.int64()))
@@ -36,7 +36,7 @@ class Grammar(NamedTuple):
     delimiter: bytes
 
 
-def csv_record(section: FormatPart) -> re.Pattern[bytes]:
+def csv_record(section: FormatSettings) -> re.Pattern[bytes]:
     """Return the expression that matches one record of CSV, with or without what ends it.
 
     Behind a value of several lines, a value without quotes holds no quote.

@@ -14,7 +14,7 @@ CHUNK_BYTES = 1_048_576  # as in chunks.CHUNK_BYTES, which would load Arrow
 MIN_MAX_CHUNKS = 256  # so many small chunks are read together in some 0.1 s; a guess
 
 
-class FormatPart(SettingsSection):
+class FormatSettings(SettingsSection):
     """`[format]`: what is in the chunks of a raw depot."""
 
     type: str | None = Field(None, description="csv, json, native, lines, length-prefixed, or the format of a package")
@@ -65,6 +65,6 @@ class FormatPart(SettingsSection):
         return json.dumps(changed | {"strict": self.strict}, ensure_ascii=False) if changed else None
 
     @classmethod
-    def of_record(cls, text: str | None) -> FormatPart:
+    def of_record(cls, text: str | None) -> FormatSettings:
         """Return the settings that the history recorded; before there was `strict`, all fields were converted."""
         return cls.model_validate({"strict": True} | json.loads(text or "{}"))
