@@ -36,7 +36,7 @@ def watching(directory: Path, *arguments: str, terminal: int | None = None) -> I
 class TestFailIf:
     def test_names_what_holds(self, filled: Command) -> None:
         """When one of several conditions holds the status ends with 1 and names that one only."""
-        said = filled("status", "--fail-if", "rejected>0", "--fail-if", "lag>5m", "--fail-if", "open>1000")
+        said = filled("status", "--fail-if", "rejected>0", "--fail-if", "lag>5m", "--fail-if", "open_batches>1000")
         assert said.status == 1
         assert said.err == "rejected>0 holds: rejected is 1\n"
         assert "read    5 messages" in said.out
@@ -48,14 +48,14 @@ class TestFailIf:
 
     def test_json(self, filled: Command) -> None:
         """With --json the document names the conditions that hold; without conditions it has no such field."""
-        said = filled("status", "--json", "--fail-if", "open>=1")
-        assert (said.status, said.json()["failed"]) == (1, ["open>=1 holds: open is 1"])
+        said = filled("status", "--json", "--fail-if", "open_batches>=1")
+        assert (said.status, said.json()["failed"]) == (1, ["open_batches>=1 holds: open_batches is 1"])
         assert "failed" not in filled("status", "--json").json()
 
     def test_oldest_open_goes_by_the_clock_of_the_source(self, filled: Command) -> None:
         """An open batch of messages of 1970 is as old as the clock of its source says: seconds, not decades."""
-        assert filled("status", "--fail-if", "oldest_open>1h").status == 0
-        assert filled("status", "--fail-if", "oldest_open>4s").status == 1
+        assert filled("status", "--fail-if", "oldest_open_age>1h").status == 0
+        assert filled("status", "--fail-if", "oldest_open_age>4s").status == 1
 
     def test_many_sources(self, windrow: Command, tmp_path: Path) -> None:
         """Of many sources the status shows the ten that are worst, with --sources all."""

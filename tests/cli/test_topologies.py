@@ -128,8 +128,8 @@ def test_alarms(counting: Command, tmp_path: Path) -> None:
     failed = counting("status", "seen:topology", *given)
     assert (failed.status, failed.err) == (1, "lag_versions>0 holds: lag_versions is 1\npaused\n")
     assert "1 message in 1 version wait" in failed.out
-    refused = counting("status", "seen:topology", "--fail-if", "open>3")
-    assert (refused.status, "a topology has no open" in refused.err) == (2, True)
+    refused = counting("status", "seen:topology", "--fail-if", "open_batches>3")
+    assert (refused.status, "a topology has no open_batches" in refused.err) == (2, True)
 
 
 @pytest.mark.parametrize("more", [[], ["--history", "9"]])

@@ -67,14 +67,14 @@ STATUS = BatcherStatus(
         ("lag_messages>1_199", "lag_messages is 1,200"),
         ("lag_messages>1200", None),
         ("lag_versions>3", "lag_versions is 4"),
-        ("open<4", "open is 3"),
+        ("open_batches<4", "open_batches is 3"),
         ("open_messages==17", "open_messages is 17"),
-        ("oldest_open>1m30s", "oldest_open is 1m30s"),
-        ("oldest_open>1h30m", None),
+        ("oldest_open_age>1m30s", "oldest_open_age is 1m30s"),
+        ("oldest_open_age>1h30m", None),
         ("rejected>7", "rejected is 8"),
         ("rejected>8", None),
-        ("rejected_lately>=4", "rejected_lately is 4"),
-        ("rejected_lately>4", None),
+        ("rejected_recently>=4", "rejected_recently is 4"),
+        ("rejected_recently>4", None),
         ("paused", None),
     ],
 )
@@ -90,9 +90,9 @@ def test_paused() -> None:
 
 def test_depot_changed() -> None:
     """The alarm for a version that stops the next run holds when there is one."""
-    assert parse("depot_changed").holds(STATUS) is None
+    assert parse("depot_rewritten").holds(STATUS) is None
     changed = replace(STATUS, depots=(DEPOT, replace(DEPOT, changed_version=12)))
-    assert parse("depot_changed").holds(changed) == "depot_changed"
+    assert parse("depot_rewritten").holds(changed) == "depot_rewritten"
 
 
 def test_not_known() -> None:
@@ -117,9 +117,9 @@ def test_below_a_second() -> None:
         ("lag=5m", "not a condition"),
         ("lag>5", "not a duration"),
         ("lag>-5s", "not a duration"),
-        ("open>5m", "is not a count"),
-        ("open>-1", "is not a count"),
-        ("open>1.5", "is not a count"),
+        ("open_batches>5m", "is not a count"),
+        ("open_batches>-1", "is not a count"),
+        ("open_batches>1.5", "is not a count"),
         ("paused>0", "takes no comparison"),
         ("", "not a condition"),
         ("5m<lag", "not a condition"),

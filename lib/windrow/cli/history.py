@@ -10,13 +10,13 @@ from windrow.cli.shared_options import CommandContext, text_table
 from windrow.cli.terminal import stdout_console
 
 HEADS = {
-    "microbatch": "no",
+    "microbatch": "microbatch",
     "kind": "kind",
     "depot": "depot",
     "depot_version": "version",
     "messages": "read",
     "rejected": "rejected",
-    "started_at": "began",
+    "started_at": "started",
     "prime_ms": "prime",
     "plan_ms": "plan",
     "process_ms": "process",

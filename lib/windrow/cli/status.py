@@ -42,9 +42,10 @@ FailIf = Annotated[
     list[str] | None,
     typer.Option(
         "--fail-if",
-        help="End with status 1 when this holds; may be repeated. lag>5m, lag_messages>100000, lag_versions, open, "
-        "open_messages, oldest_open>1h, rejected>0, rejected_lately, depot_changed, kafka_lag>100, paused; "
-        "with > >= < <= ==. A topology has no open, open_messages, oldest_open and kafka_lag.",
+        help="End with status 1 when this holds; may be repeated. lag>5m, lag_messages>100000, lag_versions, "
+        "open_batches, open_messages, oldest_open_age>1h, rejected>0, rejected_recently, depot_rewritten, "
+        "kafka_lag>100, paused; with > >= < <= ==. A topology has no open_batches, open_messages, oldest_open_age and "
+        "kafka_lag.",
     ),
 ]
 
@@ -237,7 +238,7 @@ def _microbatches(status: Status) -> Table:
     of_topology = any(row.depot for row in status.microbatches)
     names = ["microbatch", "kind", *(["depot"] if of_topology else []), "messages", "rejected"]
     names += [*([] if of_topology else ["opened", "closed"]), "prime_ms", "plan_ms", "process_ms"]
-    heads = [{"microbatch": "no", "messages": "read"}.get(name, name.removesuffix("_ms")) for name in names]
+    heads = [{"messages": "read"}.get(name, name.removesuffix("_ms")) for name in names]
     last = [tuple(_figure(getattr(row, name)) for name in names) for row in status.microbatches]
     return text_table(heads, last, title="last microbatches (phases in ms)", title_style="bold")
 

@@ -38,12 +38,12 @@ COMMON = {
     "lag_messages": StatusMetric("count", "messages that wait", lambda now: now.lag.messages),
     "lag_versions": StatusMetric("count", "depot versions that wait", lambda now: now.versions_waiting),
     "rejected": StatusMetric("count", "rejected messages", lambda now: now.totals.rejected),
-    "rejected_lately": StatusMetric(
+    "rejected_recently": StatusMetric(
         "count",
         "messages rejected in the last 10 microbatches",
         lambda now: sum(row.rejected for row in now.microbatches),
     ),
-    "depot_changed": StatusMetric(
+    "depot_rewritten": StatusMetric(
         "flag",
         "an unread depot version removed or changed rows, which stops a run",
         lambda now: int(any(depot.changed_version is not None for depot in now.depots)),
@@ -51,9 +51,9 @@ COMMON = {
     "paused": StatusMetric("flag", "the ledger is paused", lambda now: int(now.ledger.paused)),
 }
 OF_BATCHER = {
-    "open": StatusMetric("count", "open batches", lambda now: now.open.batches),
+    "open_batches": StatusMetric("count", "open batches", lambda now: now.open.batches),
     "open_messages": StatusMetric("count", "messages in open batches", lambda now: now.open.messages),
-    "oldest_open": StatusMetric(
+    "oldest_open_age": StatusMetric(
         "time",
         "how long ago the window that is open longest began, by its source's clock",
         lambda now: round(now.open.oldest_age_seconds * SECOND),

@@ -140,7 +140,16 @@ def microbatches(history: pa.Table | None) -> Table:
     rows = [] if history is None else history.slice(max(history.num_rows - MAX_MICROBATCHES, 0)).to_pylist()[::-1]
     depots = ("depot",) if history is not None and "depot" in history.column_names else ()
     figures = ("messages", "rejected", "opened", "closed", *(f"{name}_ms" for name in PHASES))
-    heads = ("no", "kind", *depots, "began", "read", *figures[1:4], *(f"{name} (ms)" for name in PHASES), "lag")
+    heads = (
+        "microbatch",
+        "kind",
+        *depots,
+        "started",
+        "read",
+        *figures[1:4],
+        *(f"{name} (ms)" for name in PHASES),
+        "lag",
+    )
     cells = [
         (
             str(row["microbatch"]),
