@@ -18,7 +18,7 @@ _HOMES = {
     "Build": "format",
     "Field": "fields",
     "Format": "format",
-    "FormatSettings": "part",
+    "FormatSettings": "settings",
     "ParseResult": "records",
     "Parser": "records",
     "Records": "records",
