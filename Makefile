@@ -54,11 +54,11 @@ test: require-java $(INSTALLED) ## run the tests
 
 .PHONY: test-ci
 test-ci: require-java $(INSTALLED) ## run the tests that CI runs after those of `make test`
-	@.venv/bin/python -m pytest $(ONE_JVM) -m "ci and not slow and not kafka"
+	@.venv/bin/python -m pytest $(ONE_JVM) -m "ci and not browser and not slow and not kafka"
 
 .PHONY: test-fast
 test-fast: $(INSTALLED) ## run the tests of what is pure, without Spark and tables, with few examples: within a minute
-	@HYPOTHESIS_PROFILE=fast .venv/bin/python -m pytest $(IN_PARALLEL) -m "not ci and not slow and not spark" $(PURE)
+	@HYPOTHESIS_PROFILE=fast .venv/bin/python -m pytest $(IN_PARALLEL) -m "not browser and not ci and not slow and not spark" $(PURE)
 
 .PHONY: test-kafka
 test-kafka: require-java $(INSTALLED) ## run the tests with a Kafka broker, which the first one downloads
@@ -69,13 +69,18 @@ test-orchestrators: $(INSTALLED) ## run the examples for Dagster and Airflow, wh
 	@$(PIP_INSTALL) --group orchestrators
 	@.venv/bin/python -m pytest -m "not slow" tests/docs/test_orchestrators.py
 
+.PHONY: test-browser
+test-browser: $(INSTALLED) ## run the tests in Chromium, which must be installed
+	@$(PIP_INSTALL) --group browser
+	@.venv/bin/python -m pytest -m browser tests/ui
+
 .PHONY: test-all
 test-all: require-java $(INSTALLED) ## run the tests, the slow ones too, with 300 histories and examples each
-	@HYPOTHESIS_PROFILE=all .venv/bin/python -m pytest $(IN_PARALLEL) -m "slow or not slow"
+	@HYPOTHESIS_PROFILE=all .venv/bin/python -m pytest $(IN_PARALLEL) -m "not browser"
 
 .PHONY: test-nightly
 test-nightly: require-java $(INSTALLED) ## run all tests with 10,000 histories and examples each, which takes a night
-	@HYPOTHESIS_PROFILE=nightly .venv/bin/python -m pytest $(IN_PARALLEL) -m "slow or not slow"
+	@HYPOTHESIS_PROFILE=nightly .venv/bin/python -m pytest $(IN_PARALLEL) -m "not browser"
 
 .PHONY: test-versions
 test-versions: require-java $(INSTALLED) ## run a short suite on other versions of Python and Spark (ONLY=4.0.1)
@@ -150,7 +155,7 @@ log-store: ## compile the log store for S3, which needs a JDK of Java 17
 reference: require-java $(INSTALLED) ## write what the docs take from the code: docs/reference, guards, results of queries
 	.venv/bin/python docs/reference/generate.py
 	.venv/bin/python -m tests.guards --write
-	WRITE_DOCS=1 .venv/bin/python -m pytest -q -m "slow or not slow" tests/docs/test_blocks.py
+	WRITE_DOCS=1 .venv/bin/python -m pytest -q -m "not browser" tests/docs/test_blocks.py
 
 .PHONY: notebooks
 notebooks: $(INSTALLED) ## write notebooks/jupyter/*.ipynb from the notebooks in Databricks' format

@@ -29,6 +29,16 @@ DATA = (
     "windrow/engine/spark/java/log_store.jar",
     "windrow/engine/spark/java/windrow/ConditionalLogStore.java",
     "windrow/py.typed",
+    "windrow/report/templates/layout.html",
+    "windrow/report/templates/macros.html",
+    "windrow/report/templates/page.css",
+    "windrow/report/templates/page.html",
+    "windrow/report/templates/report.html",
+    "windrow/ui/templates/failed.html",
+    "windrow/ui/templates/live.html",
+    "windrow/ui/templates/live.js",
+    "windrow/ui/templates/live_layout.html",
+    "windrow/ui/templates/tables.html",
 )
 PIP = ("--quiet", "--disable-pip-version-check", "--no-input", "--no-cache-dir")
 

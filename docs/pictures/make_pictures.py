@@ -5,6 +5,7 @@ The batches are the same each time; the times and durations of microbatches are 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -51,7 +52,11 @@ def main() -> None:
         place = Path(name)
         terminal(place, "demo", "demo", "--engine", "embedded")
         configured = ("--config", "demo/windrow.toml")
-        screenshot(place, "report", place / "demo" / "report.html")
+        shown = place / "shown.html"  # the directory of this run says nothing to a reader
+        page = (place / "demo" / "report.html").read_text(encoding="utf-8")
+        shown.write_text(page.replace(str(place), "/srv"), encoding="utf-8")
+        screenshot(place, "report", shown.as_uri())
+        live(place)
         plot(place, "timeline", *STALL, *configured)
         plot(place, "batches", "--chart", "batches", *configured)
         pairs = ("--windows", "1s,2s,5s,10s,30s", "--delays", "1s,2s,5s,10s,25s,56s")
@@ -130,16 +135,24 @@ def terminal(place: Path, name: str, *arguments: str) -> None:
     (HERE / f"{name}.png").write_bytes(vl_convert.svg_to_png(drawn, scale=SCALE))
 
 
-def screenshot(place: Path, name: str, page: Path) -> None:
-    """Make a picture of the top of a page in Chromium, which must be installed; write it by what the docs call it."""
+def live(place: Path) -> None:
+    """Make a picture of the page that `windrow ui` serves."""
+    command = [*WINDROW, "ui", "--json", "--duration", "1m", "--config", "demo/windrow.toml"]
+    with subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, text=True) as server:  # noqa: S603
+        assert server.stdout is not None
+        said = iter(server.stdout.readline, "}\n")
+        screenshot(place, "ui", json.loads("".join(said) + "}")["address"])
+        server.terminate()
+
+
+def screenshot(place: Path, name: str, address: str) -> None:
+    """Make a picture of the top of a page in Chromium, which must be installed."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         raise SystemExit(f"The picture of the report needs a browser: {', '.join(BROWSERS)}.")
     flags = ("--headless=new", "--no-sandbox", "--hide-scrollbars", f"--user-data-dir={place / 'browser'}")
     size, picture = f"--window-size={SCREEN[0]},{SCREEN[1]}", f"--screenshot={HERE / f'{name}.png'}"
-    shown = place / "shown.html"  # the directory of this run says nothing to a reader
-    shown.write_text(page.read_text(encoding="utf-8").replace(str(place), "/srv"), encoding="utf-8")
-    subprocess.run([browser, *flags, size, picture, shown.as_uri()], check=True, capture_output=True)  # noqa: S603
+    subprocess.run([browser, *flags, size, picture, address], check=True, capture_output=True)  # noqa: S603
 
 
 def with_palette(picture: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from pathlib import Path
 
-VOID = {"meta", "img", "rect", "link", "br"}
+VOID = {"meta", "img", "rect", "link", "br", "input"}
 
 
 class ParsedPage(HTMLParser):

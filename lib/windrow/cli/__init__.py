@@ -38,7 +38,7 @@ PANELS = {
     "Set up": ("demo", "init", "settings", "doctor"),
     "Send": ("produce", "ingest", "bridge"),
     "Run": ("run", "tick", "pause", "resume", "maintain", "recover"),
-    "Look": ("status", "report", "show", "plot", "tune", "export"),
+    "Look": ("status", "report", "ui", "show", "plot", "tune", "export"),
     "Check": ("verify", "quality", "replay"),
     "Topologies": ("rollback",),
 }

@@ -34,7 +34,10 @@ MAX_OPEN, MAX_NEEDED = 20, 10
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the page shows, from its top; `alarms` are the conditions that hold, `no_charts` says why there are none."""
+    """What the page shows, from its top; `alarms` are the conditions that hold, `no_charts` says why there are none.
+
+    `sources` are those in the table of clocks.
+    """
 
     title: str
     at: str
@@ -44,11 +47,14 @@ class Report:
     no_charts: str
     tables: list[Table]
     alarms: Sequence[str] = ()
+    sources: Sequence[str] = ()
+    is_paused: bool = False
 
 
-def batcher_report(settings: Settings, now: int, alarms: Sequence[Condition] = ()) -> Report:
+def batcher_report(settings: Settings, now: int, alarms: Sequence[Condition] = (), source: str | None = None) -> Report:
     """Read the report of a ledger at wall time `now` (microseconds).
 
+    Its timeline and open batches are those of a source, else the timeline is of the source with the most rejections.
     Raises TableMissingError, IncompatibleTableError, DepotMismatchError.
     """
     current = status(settings.depot, settings.ledger, now)
@@ -58,9 +64,9 @@ def batcher_report(settings: Settings, now: int, alarms: Sequence[Condition] = (
         warnings.simplefilter("ignore")  # findings say it in more words
         findings = examine(lambda: settings, now)
     holding = _holding(alarms, current)
-    worst = rejected.worst[0].source if rejected.worst else None
-    charts, no_charts = charts_of(book, past, worst)
-    opened = batches(settings.ledger, "open", limit=MAX_OPEN, idle_timeout=settings.idle_timeout)
+    drawn = rejected.worst[0].source if source is None and rejected.worst else source
+    charts, no_charts = charts_of(book, past, drawn)
+    opened = batches(settings.ledger, "open", source=source, limit=MAX_OPEN, idle_timeout=settings.idle_timeout)
     needed = list(needed_lines(current.needed_delay, MAX_NEEDED))
     return Report(
         title=settings.ledger,
@@ -72,11 +78,13 @@ def batcher_report(settings: Settings, now: int, alarms: Sequence[Condition] = (
         tables=[
             tables.rejections(rejected, needed),
             tables.sources(current.clocks, rejected),
-            tables.open_batches(opened, current.open),
+            tables.open_batches(opened, current.open, source),
             *_common(current, past, findings),
             tables.rules(current.rules),
         ],
         alarms=holding,
+        sources=[clock.source for clock in tables.furthest_behind(current.clocks)],
+        is_paused=current.ledger.paused,
     )
 
 
@@ -97,6 +105,7 @@ def topology_report(topology: Topology, settings: Settings, now: int, alarms: Se
         no_charts=no_charts,
         tables=[*tables.topology_tables(current), *_common(current, past, findings)],
         alarms=holding,
+        is_paused=current.ledger.paused,
     )
 
 

@@ -11,19 +11,25 @@ from windrow.model.printable import printable
 from windrow.reading.status_text import short_time
 from windrow.report.contents import Report
 from windrow.report.problems import verdict
+from windrow.report.tables import Link
 from windrow.version import VERSION
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 MAX_LETTERS = 2_000  # of a text that has names in it
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def html(report: Report) -> str:
     """Return the page. Raises MissingExtraError without jinja2."""
+    return environment().get_template("page.html").render(**context(report), policy=POLICY)
+
+
+def context(report: Report) -> dict[str, Any]:
+    """Return what the templates need to show a report."""
     level, headline = verdict(report.problems)
-    page = _environment().get_template("page.html")
-    return page.render(report=report, level=level, headline=headline, version=VERSION)
+    return {"title": report.title, "report": report, "level": level, "headline": headline, "version": VERSION}
 
 
 def save(report: Report, path: str | Path) -> int:
@@ -45,17 +51,19 @@ def require_page(path: str | Path) -> None:
         raise MissingExtraError("reports need jinja2", "pip install 'windrow-delta[report]'")
 
 
-def _environment() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+def environment(*packages: str) -> Environment:
+    """Return what renders the templates of reports, and of other packages."""
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-    loader = PackageLoader("windrow.report")
-    environment = Environment(
+    loader = ChoiceLoader([PackageLoader(package) for package in (*packages, "windrow.report")])
+    jinja = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, finalize=_shown, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["short"] = _short
-    environment.filters["short_time"] = short_time
-    environment.tests["bars"] = lambda cell: isinstance(cell, tuple)
-    return environment
+    jinja.filters["short"] = _short
+    jinja.filters["short_time"] = short_time
+    jinja.tests["bars"] = lambda cell: isinstance(cell, tuple)
+    jinja.tests["link"] = lambda cell: isinstance(cell, Link)
+    return jinja
 
 
 def _shown(value: Any) -> Any:

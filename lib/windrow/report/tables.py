@@ -22,7 +22,17 @@ from windrow.topology.status import TopologyStatus
 
 SHOWN, MAX_SOURCES, MAX_MICROBATCHES = 12, 300, 30
 PHASES = ("prime", "plan", "process", "commit")
-Cell = str | tuple[int, ...]  # a text, or counts that are drawn as bars
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A text that leads to another page; a report has none."""
+
+    text: str
+    address: str
+
+
+Cell = str | tuple[int, ...] | Link  # counts are drawn as bars
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +102,14 @@ def rejections(rejected: RejectedSources, needed: Sequence[str]) -> Table:
     )
 
 
+def furthest_behind(clocks: Sequence[SourceClock]) -> list[SourceClock]:
+    """Return the clocks that a page has room for, those that are furthest behind first."""
+    return sorted(clocks, key=lambda clock: clock.clock)[:MAX_SOURCES]
+
+
 def sources(clocks: Sequence[SourceClock], rejected: RejectedSources) -> Table:
     """Return the clocks of the sources, those that are furthest behind first."""
-    behind = sorted(clocks, key=lambda clock: clock.clock)[:MAX_SOURCES]
+    behind = furthest_behind(clocks)
     more = len(clocks) - len(behind)
     notes = [
         "Those furthest behind first. A clock is the latest processing time of a source; batches close by its floor."
@@ -117,8 +132,8 @@ def sources(clocks: Sequence[SourceClock], rejected: RejectedSources) -> Table:
     )
 
 
-def open_batches(rows: Iterable[Mapping[str, Any]], status: OpenBatchStatus) -> Table:
-    """Return the open batches whose windows began first, why each is open, and when it closes."""
+def open_batches(rows: Iterable[Mapping[str, Any]], status: OpenBatchStatus, source: str | None = None) -> Table:
+    """Return the open batches, of all sources or one, whose windows began first, and why each is open."""
     shown = [
         (
             name_text(row["source"]),
@@ -131,7 +146,7 @@ def open_batches(rows: Iterable[Mapping[str, Any]], status: OpenBatchStatus) -> 
     ]
     oldest = [f"The oldest {len(shown)} of {status.batches:,}; `windrow show --open` shows more."]
     heads = ("source", "key", "window", "messages")
-    notes = oldest if status.batches > len(shown) else []
+    notes = oldest if status.batches > len(shown) and source is None else []
     return Table("open", "Open batches", heads, shown, notes, numbers=(3,), shown=8, empty="No batch is open.")
 
 

@@ -1,0 +1,55 @@
+"""The command `windrow ui`."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from windrow.cli.shared_options import CommandContext, TopologyArgument, command
+from windrow.model import durations
+
+if TYPE_CHECKING:
+    from windrow.ui import WatchedBatcher, WatchedTopology
+
+
+@command("config depot ledger engine", example="windrow ui   or   windrow ui words:topology --allow-changes")
+def ui(
+    call: CommandContext,
+    topology: TopologyArgument = None,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0: any that is free.")] = 0,
+    interval: Annotated[str, typer.Option("--interval", help="Renew the page at this interval.")] = "5s",
+    duration: Annotated[str | None, typer.Option("--duration", help="Stop after this long. Default: never.")] = None,
+    allow_changes: Annotated[
+        bool, typer.Option("--allow-changes", help="Show buttons that pause, resume and set options.")
+    ] = False,
+) -> None:
+    """Serve the report live to a browser on this machine.
+
+    It also shows streams and batches, and what became of a message. The printed address has a secret: only who knows it
+    can look. Ctrl-C ends the server. It needs the extra `ui`; pictures need `plot`.
+    """
+    from windrow.cli.watching import stop_on_signals
+    from windrow.ui import Server
+
+    lasts = None if duration is None else durations.microseconds(duration, "--duration") / 1_000_000
+    seconds = durations.microseconds(interval, "--interval") / 1_000_000
+    watched = _batcher(call) if topology is None else _topology(call, topology)
+    server = Server(watched, port, secrets.token_urlsafe(16), seconds, allow_changes)
+    call.answer({"address": server.access.address}, f"Open {server.access.address}", "Ctrl-C ends the server.")
+    with stop_on_signals(server.stop, "stopping"):
+        server.run(lasts)
+
+
+def _batcher(call: CommandContext) -> WatchedBatcher:
+    from windrow.ui import WatchedBatcher
+
+    return WatchedBatcher(call.readable_settings, call.sparkless_settings)
+
+
+def _topology(call: CommandContext, place: str) -> WatchedTopology:
+    from windrow.ui import WatchedTopology
+
+    _, settings = call.topology(place)
+    return WatchedTopology(lambda: call.readable_topology(place), settings)

@@ -1,0 +1,19 @@
+"""Serve the page of `windrow report` live, with pages of streams, batches and messages, to a browser on this machine.
+
+The server listens on 127.0.0.1 alone. The address that the command prints has a secret, which the browser keeps as a
+cookie: another user of the machine, or a page of another site in the same browser, reads nothing. It writes nothing
+unless changes are allowed; then a button pauses or resumes, as the commands of these names do.
+
+- `watched.py`: what is looked at, a batcher or a topology, and what can be changed about it.
+- `pages.py`: what the pages show of streams, batches and messages.
+- `live.py`: the report, read again when it is old.
+- `access.py`: who may read and change.
+- `server.py`: the addresses, and the server.
+"""
+
+from __future__ import annotations
+
+from windrow.ui.server import Server
+from windrow.ui.watched import WatchedBatcher, WatchedTopology
+
+__all__ = ["Server", "WatchedBatcher", "WatchedTopology"]

@@ -1,0 +1,145 @@
+"""What the pages of a stream, a batch and a message show, as tables whose cells lead to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from windrow import reading
+from windrow.model import timestamps
+from windrow.model.printable import json_text, pluralize
+from windrow.reading.status_text import short_time
+from windrow.report.problems import name_text
+from windrow.report.tables import Cell, Link, Table
+from windrow.settings.settings import Settings
+
+MAX_ROWS = 20  # of a stream
+MAX_MESSAGES = 2_000  # of a batch; each takes about 300 bytes of the page
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page: its title and its tables."""
+
+    title: str
+    tables: list[Table]
+
+
+def stream_page(settings: Settings, source: str | None, key: str | None) -> Page:
+    """Read the open and the last closed batches and rejected messages of a source, a key, or both."""
+    ledger, idle = settings.ledger, settings.idle_timeout
+    opened = reading.batches(ledger, "open", key, source, MAX_ROWS, idle)
+    closed = reading.batches(ledger, "closed", key, source, MAX_ROWS, idle)
+    rejected = reading.rejections(ledger, key, source=source, limit=MAX_ROWS)
+    named = {"source": source, "key": key}
+    title = ", ".join(f"{name} {name_text(value)}" for name, value in named.items() if value is not None)
+    return Page(
+        title or "all streams",
+        [
+            _batches("open", "Open batches", opened, "No batch is open."),
+            _batches("closed", "Last closed batches", closed, "No batch is closed."),
+            _rejected(rejected),
+        ],
+    )
+
+
+def batch_page(settings: Settings, id_: str) -> Page:
+    """Read a batch with its messages. Raises NotFoundError."""
+    row = reading.batch(settings.ledger, id_, settings.idle_timeout)
+    messages = row["messages"]
+    left_out = len(messages) - MAX_MESSAGES
+    notes = [f"The first {MAX_MESSAGES:,}; {left_out:,} more are left out."] if left_out > 0 else []
+    identity = {"source": row["source"], "key": row["key"]}
+    names = ("window_start", "window_end", "open_reason", "opened_microbatch", "closed_at", "close_reason")
+    facts: list[tuple[Cell, ...]] = [
+        ("stream", Link(f"{name_text(row['source'])}, {name_text(row['key'])}", address("stream", **identity))),
+        ("state", row["state"]),
+        *((name.replace("_", " "), str(row[name])) for name in names if row[name] is not None),
+    ]
+    if "closing" in row:
+        facts.append(("waits", f"{row['closing']['reason']}; it closes {row['closing']['closes']}"))
+    content = Table(
+        "messages",
+        f"{pluralize(row['message_count'], 'message')}, {row['bytes']:,} bytes",
+        ("event time", "type", "received", "payload"),
+        [_message({**identity, **message}) for message in messages[:MAX_MESSAGES]],
+        notes=notes,
+        shown=100,
+    )
+    return Page(id_, [Table("batch", "Batch", ("", ""), facts, shown=len(facts)), content])
+
+
+def message_page(settings: Settings, key: str, event_time: str, type_: str | None, source: str | None) -> Page:
+    """Read what became of the messages of a key at an event time (ISO 8601). Raises NotFoundError, SettingsError."""
+    at = timestamps.microseconds(event_time, "the event time")
+    arrivals = reading.trace(settings.depot, settings.ledger, key, at, type_, source, settings.depot_columns)
+    title = pluralize(len(arrivals), "arrival")
+    heads = ("outcome", "source", "type", "received", "depot version", "microbatch", "batch")
+    return Page(
+        f"{key} at {short_time(arrivals[0].event_time)}",
+        [Table("fate", title, heads, [_arrival(arrival) for arrival in arrivals], numbers=(4, 5), shown=100)],
+    )
+
+
+def address(page: str, **values: Any) -> str:
+    """Return the address of a page; values that are None are left out."""
+    return f"/{page}?{urlencode({name: value for name, value in values.items() if value is not None})}"
+
+
+def _batch_address(row: Mapping[str, Any]) -> str:
+    return address("batch", id=row["id"])
+
+
+def _batches(name: str, title: str, rows: list[dict[str, Any]], empty: str) -> Table:
+    """Return a table of batches; below an open one stands when it closes."""
+    cells = [
+        (
+            Link(f"{short_time(row['window_start'])} to {short_time(row['window_end'])[11:]}", _batch_address(row)),
+            name_text(row["source"]),
+            name_text(row["key"]),
+            f"{row['message_count']:,}",
+            row["open_reason"] if "closing" in row else row["close_reason"],
+            *([f"it closes {row['closing']['closes']}"] if "closing" in row else []),
+        )
+        for row in rows
+    ]
+    heads = ("window", "source", "key", "messages", "opened by" if name == "open" else "closed by")
+    return Table(name, title, heads, cells, numbers=(3,), shown=MAX_ROWS, empty=empty)
+
+
+def _rejected(rows: list[dict[str, Any]]) -> Table:
+    cells = [(*_message(row), row["reason"], str(row["microbatch"])) for row in rows]
+    heads = ("event time", "type", "received", "payload", "reason", "microbatch")
+    empty = "No message is rejected."
+    return Table("rejected", "Last rejected messages", heads, cells, numbers=(5,), shown=MAX_ROWS, empty=empty)
+
+
+def _message(row: Mapping[str, Any]) -> tuple[Cell, ...]:
+    """Return the cells of a message; its time leads to what became of it, if it has a key and a time."""
+    time = row["event_time"]
+    shown: Cell = "" if time is None else short_time(time)
+    if time is not None and row["key"] is not None:
+        names = ("source", "key", "type", "event_time")
+        shown = Link(str(time), address("message", **{name: row[name] for name in names}))
+    payload = row["payload"]
+    text = payload if payload is None or isinstance(payload, str) else json_text(payload, "utf-8")
+    return shown, name_text(row["type"]), short_time(row["received_at"] or ""), name_text(text) if text else ""
+
+
+def _arrival(arrival: reading.Arrival) -> tuple[Cell, ...]:
+    """Return the cells of an arrival, and a line below them that says why."""
+    batch = "" if arrival.batch is None else Link(arrival.batch["id"], _batch_address(arrival.batch))
+    reason = f"{arrival.rejection['reason']}: " if arrival.rejection else ""
+    why = f"{reason}{arrival.why}" + (f"; {arrival.hint}" if arrival.hint else "")
+    cells: tuple[Cell, ...] = (
+        arrival.outcome,
+        name_text(arrival.source),
+        name_text(arrival.type),
+        short_time(arrival.received_at or ""),
+        "" if arrival.depot_version is None else str(arrival.depot_version),
+        "" if arrival.microbatch is None else str(arrival.microbatch),
+        batch,
+    )
+    return (*cells, why) if why else cells

@@ -1,0 +1,179 @@
+"""The addresses of the pages, and the server, which is uvicorn's."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Lock, Timer
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
+
+from windrow.errors import MissingExtraError, NotFoundError, SettingsError, TableMissingError, UsageError, first_line
+
+try:
+    import jinja2  # noqa: F401 - the templates of reports need it
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.concurrency import run_in_threadpool
+    from starlette.requests import Request
+    from starlette.responses import HTMLResponse, RedirectResponse, Response
+    from starlette.routing import Route
+except ImportError as missing:
+    what, hint = "windrow ui needs starlette, uvicorn and jinja2", "pip install 'windrow-delta[ui]'"
+    raise MissingExtraError(what, hint) from missing
+
+from windrow.report.page import context, environment
+from windrow.ui import pages
+from windrow.ui.access import HEADERS, Access, Refusal
+from windrow.ui.live import LiveReport
+
+if TYPE_CHECKING:
+    from windrow.ui.watched import Watched
+
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'"
+)
+MAX_BODY_BYTES = 10_000  # of a form; an option's name and value have some fifty
+ACTIONS = ("pause", "resume", "option")
+
+
+class _Uvicorn(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to the command."""
+        yield
+
+
+class Server:
+    """A server on 127.0.0.1 that shows a batcher or a topology."""
+
+    def __init__(self, watched: Watched, port: int, secret: str, interval: float, allow_changes: bool) -> None:
+        """Take a port, 0 for one that is free; pages are renewed every `interval` seconds. Raises SettingsError."""
+        self._watched, self._interval = watched, interval
+        self._socket = _listen(port)
+        self.access = Access(self._socket.getsockname()[1], secret, allow_changes)
+        self._live = LiveReport(watched.report, interval, time.monotonic)
+        self._reading = Lock()  # DuckDB and the settings of reading are of a process
+        self._templates = environment("windrow.ui")
+        config = uvicorn.Config(
+            self._application(), log_config=None, access_log=False, server_header=False, lifespan="off"
+        )
+        self._server = _Uvicorn(config)
+
+    def run(self, seconds: float | None = None) -> None:
+        """Serve until `stop`, or for so long."""
+        timer = Timer(seconds or 0, self.stop)
+        if seconds is not None:
+            timer.start()
+        try:
+            self._server.run(sockets=[self._socket])
+        finally:
+            timer.cancel()
+            self._socket.close()
+
+    def stop(self) -> None:
+        """Let `run` return."""
+        self._server.should_exit = True
+
+    def _application(self) -> Starlette:
+        reads: dict[str, Callable[[Request], Response]] = {
+            "/": self._report,
+            "/stream": self._page(lambda settings, asked: pages.stream_page(settings, asked("source"), asked("key"))),
+            "/batch": self._page(lambda settings, asked: pages.batch_page(settings, asked("id") or "")),
+            "/message": self._page(_message_page),
+            "/live.js": self._script,
+        }
+        routes = [Route(path, self._endpoint(answer)) for path, answer in reads.items()]
+        routes += [Route(f"/{action}", self._endpoint(self._changed), methods=["POST"]) for action in ACTIONS]
+        return Starlette(routes=routes)
+
+    def _endpoint(self, answer: Callable[..., Response]) -> Callable[[Request], Any]:
+        """Return what answers a request: refuse it, or answer in a thread, errors as a page."""
+
+        async def endpoint(request: Request) -> Response:
+            secret = request.query_params.get("secret", "")
+            refused = self.access.refusal(request.method, request.headers, request.cookies, secret)
+            if refused is not None:
+                return self._failed(refused)
+            if secret:
+                entered = RedirectResponse("/", 303, HEADERS)
+                entered.set_cookie(self.access.cookie, secret, httponly=True, samesite="lax")
+                return entered
+            if request.method == "POST":
+                body = await _body(request)
+                if body is None:
+                    return self._failed(Refusal(413, "the form is too long"))
+                return await run_in_threadpool(self._answered, answer, request, body)
+            return await run_in_threadpool(self._answered, answer, request)
+
+        return endpoint
+
+    def _answered(self, answer: Callable[..., Response], *asked: Any) -> Response:
+        try:
+            return answer(*asked)
+        except Exception as error:  # noqa: BLE001 - the page says it, and the next one may be well
+            missing = isinstance(error, NotFoundError | TableMissingError)
+            status = 404 if missing else 400 if isinstance(error, UsageError) else 500
+            return self._failed(Refusal(status, first_line(error), getattr(error, "hint", "")))
+
+    def _report(self, request: Request) -> Response:
+        source = request.query_params.get("source") or None
+        with self._reading:
+            report = self._live.get(source)
+        return self._render("live.html", **context(report), source=source, options=self._watched.options)
+
+    def _page(self, read: Callable[..., pages.Page]) -> Callable[[Request], Response]:
+        def answer(request: Request) -> Response:
+            with self._reading, self._watched.reads() as settings:
+                if settings is None:
+                    raise NotFoundError("a topology has no streams and batches", "Look at its states: `windrow show`.")
+                page = read(settings, lambda name: request.query_params.get(name) or None)
+            return self._render("tables.html", title=page.title, tables=page.tables)
+
+        return answer
+
+    def _changed(self, request: Request, values: dict[str, str]) -> Response:
+        with self._reading:
+            self._watched.change(request.url.path[1:], values)
+            self._live.forget()
+        return RedirectResponse("/", 303, HEADERS)
+
+    def _script(self, _: Request) -> Response:
+        return Response(self._templates.get_template("live.js").render(), 200, HEADERS, "text/javascript")
+
+    def _failed(self, refused: Refusal) -> Response:
+        return self._render("failed.html", refused.status, title=f"{refused.status}", refused=refused)
+
+    def _render(self, template: str, status: int = 200, **shown: Any) -> Response:
+        known = {"policy": POLICY, "interval": round(self._interval * 1_000), "access": self.access}
+        return HTMLResponse(self._templates.get_template(template).render(**known, **shown), status, HEADERS)
+
+
+def _message_page(settings: Any, asked: Callable[[str], str | None]) -> pages.Page:
+    key, event_time = asked("key"), asked("event_time")
+    if key is None or event_time is None:
+        hint = "Fill in both; a time looks like 2026-01-31T12:00:07.2Z."
+        raise SettingsError("a message is found by its key and event time", hint)
+    return pages.message_page(settings, key, event_time, asked("type"), asked("source"))
+
+
+async def _body(request: Request) -> dict[str, str] | None:
+    """Return the fields of a form, None if it is too long."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_BODY_BYTES:
+            return None
+    return {name: values[-1] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
+
+
+def _listen(port: int) -> socket.socket:
+    try:
+        return socket.create_server(("127.0.0.1", port))
+    except OSError as error:
+        raise SettingsError(
+            f"port {port} of 127.0.0.1 cannot be used: {error.strerror}", "Name another with --port, or 0 for any."
+        ) from error
