@@ -133,6 +133,20 @@ def test_any_cutting_in_step(tmp_path_factory: pytest.TempPathFactory, gaps: Any
     assert verify_topology(harness.topology, EMBEDDED).ok
 
 
+def test_empty_part(tmp_path: Path) -> None:
+    """A replay repeats a microbatch that took a part of a version in which there was no row yet."""
+    topology = ordering(first=Depot("first"), second=Depot("second"), third=Depot("third"))
+    topology.in_step = True
+    harness = Harness(topology, tmp_path, clock=ManualClock(AT_NOON + 10_000_000))
+    harness.append([message("a", 0), message("d", 2)], "first")
+    harness.append([message("b", 0)], "second")
+    harness.append([message("c", 1)], "third")
+    run_to_the_end(harness)
+    assert [row["what"] for row in harness.state("places")] == ["a", "b", "c", "d"]
+    assert [row["versions"] for row in harness.history() if row["depot"] == "first"][1] == []
+    assert replay_topology(harness.topology, EMBEDDED).equal
+
+
 @pytest.mark.parametrize("point", Point)
 def test_crash_between_parts(tmp_path: Path, point: Point) -> None:
     """A version of which a part was taken is read on after a crash: each message once, in order."""

@@ -242,11 +242,20 @@ def _starts(primed: LedgerState, first: Mapping[str, int]) -> dict[str, str]:
 
 
 def _recorded(rows: list[Row]) -> list[SavedPlan]:
-    """Return the microbatches that count, in order."""
-    kept: dict[int, SavedPlan] = {}
-    for row in counting(rows):
-        read = max([row["depot_version"] or 0, *(one["version"] for one in row["versions"] or ())])
-        last_versions = {} if row["depot"] is None else {row["depot"]: read}
+    """Return the microbatches that count, in order, with the depots of which they took something.
+
+    In step a microbatch may find no row in the part of a version that it takes beside that of another depot.
+    """
+    kept, reached = dict[int, SavedPlan](), dict[str, int]()
+    counted = counting(rows)
+    taking = {row["microbatch"] for row in counted if row["versions"]}
+    for row in counted:
+        depot, versions = row["depot"], [part["version"] for part in row["versions"] or ()]
+        read = max([row["depot_version"] or 0, *versions])
+        # guard: empty-part-is-not-repeated
+        takes = bool(versions) or row["microbatch"] not in taking or read > reached.get(depot, read)
+        last_versions = {depot: read} if takes and depot is not None else {}
+        reached[depot] = max(read, reached.get(depot, read))
         now = microseconds_of(row["planned_at"])
         until = None if row["due_until"] is None else microseconds_of(row["due_until"])
         known = kept.get(row["microbatch"], SavedPlan(row["planned_microbatch"], now, {}, []))
