@@ -106,8 +106,7 @@ class TestKept:
         sent = typed_world.arrived()["payload"].to_pylist()
         assert sorted(map(written, sent)) == sorted(map(written, all_payloads(typed_world)))
 
-    @pytest.mark.ci
-    @pytest.mark.slow_unless({"kind": STRUCT})
+    @pytest.mark.slow
     def test_engines_in_turn(self, typed_world: World, spark_engine: EngineFactory, kind: str) -> None:
         """Either engine goes on with the batches that the other has left open."""
         for number, part in enumerate(log(versions=4, size=12)):

@@ -135,7 +135,7 @@ def test_few_chunks(tmp_path: Path, clock: ManualClock, spark_engine: EngineFact
     assert [row["processed_on"] for row in depot.history()] == ["driver"] * 3
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_greatest_number(tmp_path: Path, clock: ManualClock, spark_engine: EngineFactory) -> None:
     """A number that has no next is rejected among good chunks of its source, as the driver rejects it."""
     depot = depot_of(tmp_path / "here", clock)

@@ -88,7 +88,7 @@ def test_a_task_that_runs_twice(world: World, files: EngineFactory, monkeypatch:
     assert world.canonical() == world.expected()
 
 
-@pytest.mark.slow_unless({"where": EXECUTORS})
+@pytest.mark.slow_unless({"where": {}})
 @pytest.mark.parametrize("where", [{}, EXECUTORS], ids=["driver", "executors"])
 def test_in_turn(world: World, spark: Any, embedded: EngineFactory, where: dict[str, Any]) -> None:
     """MERGE, files of Spark and the embedded engine, one after the other, make the ledger that one call makes."""

@@ -148,7 +148,7 @@ class TestBothEngines:
         assert bucket.canonical() == bucket.expected()
         assert verify(bucket.depot, bucket.ledger).ok
 
-    @pytest.mark.slow_unless({"max_driver_messages": 0})
+    @pytest.mark.slow_unless({"max_driver_messages": 1_000})
     @pytest.mark.parametrize("max_driver_messages", [0, 1_000])
     def test_by_files(self, bucket, embedded, spark_driver, max_driver_messages):
         """With `commit = "files"` the driver of Spark, or its tasks, write to the bucket; others take turns with it."""

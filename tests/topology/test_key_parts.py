@@ -185,7 +185,7 @@ def test_refused_in_read(tmp_path: Path) -> None:
 
 class TestFrames:
     @pytest.mark.ci
-    @pytest.mark.slow_unless({"few_rows": 1})
+    @pytest.mark.slow_unless({"few_rows": 20_000})
     @pytest.mark.parametrize("few_rows", [20_000, 1], ids=["few", "many"])
     def test_rows_under_a_part(
         self, spark: Any, tmp_path: Path, few_rows: int, monkeypatch: pytest.MonkeyPatch
@@ -345,7 +345,7 @@ def test_few_files_are_read(tmp_path: Path) -> None:
     assert 1 <= len([path for path in paths if "state=rates" in path]) <= 2
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_many_keys_of_many_versions(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where Spark tries to read a state whole, because many keys are asked for, versions that do not count do not make
     it seem smaller than it is.
