@@ -21,6 +21,7 @@ NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 
 
 class TestResult:
+    @pytest.mark.slow_on_executors
     def test_equals_one_call(self, engine, world):
         """Batches, rejections, their ids and the floors are those of one call of `windrow.batch` over the whole log,
         and the books balance at every version.

@@ -266,6 +266,7 @@ STEPS = st.lists(st.sampled_from(["read", "small", "large", "tick", "flush", "pa
 
 
 class TestReaders:
+    @pytest.mark.ci
     @settings(one_in(20))
     @given(steps=STEPS, seed=st.integers(0, 3))
     def test_folds_change_nothing(self, tmp_path_factory: pytest.TempPathFactory, steps: list[str], seed: int) -> None:
@@ -290,7 +291,7 @@ class TestReaders:
         assert found(folded) == found(plain)
         assert verify(folded.depot, folded.ledger).differences == ()
 
-    @pytest.mark.ci
+    @pytest.mark.slow
     @pytest.mark.spark
     def test_of_every_kind_on_spark(self, started: World, spark: Any, tmp_path: Path) -> None:
         """Views, streams and both engines find the same before, between and after folds, whoever made them."""
@@ -313,7 +314,7 @@ class TestReaders:
         assert "message_count" in plan.split("ReadSchema")[-1]
         assert ("messages:array" in plan.split("ReadSchema")[-1]) == reads
 
-    @pytest.mark.ci
+    @pytest.mark.slow
     @pytest.mark.spark
     def test_downstream(self, started: World, spark: Any, tmp_path: Path) -> None:
         """A plain stream of the ledger that passes over folds has each closed batch once."""
@@ -512,7 +513,7 @@ def test_small_fold_keeps_tombstones_on_spark(world: World, spark: Any) -> None:
     closed_after_a_fold(world, EngineFactory("spark", spark), "small")
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 @pytest.mark.spark
 def test_tombstones_on_executors(world: World, spark: Any) -> None:
     """A batch that executors close is open no more."""

@@ -73,7 +73,7 @@ class TestSchedules:
         assert explored.broken is None, explored.schedule
         assert explored.ends == 2
 
-    @pytest.mark.ci
+    @pytest.mark.slow
     def test_reduced(self) -> None:
         """Leaving out calls whose answer nothing can change leads to the same ledgers."""
         ends = []

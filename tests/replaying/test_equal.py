@@ -74,7 +74,7 @@ def live(world: World, deeds: list[tuple[str, int]]) -> None:
 
 
 class TestEqual:
-    @pytest.mark.ci
+    @pytest.mark.slow
     @one_in(60)
     @given(deeds=DEEDS, max_messages=st.sampled_from([1, 15, 1_000_000]), cut=st.integers(0, 6))
     def test_whatever_happened(self, deeds: list[tuple[str, int]], max_messages: int, cut: int) -> None:

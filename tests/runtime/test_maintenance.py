@@ -109,7 +109,7 @@ class TestCompaction:
         assert batched.history()[-1]["attempt"] == 1
         assert_whole(batched)
 
-    @pytest.mark.ci
+    @pytest.mark.slow
     def test_beside_a_batcher(self, batched: World, embedded: EngineFactory) -> None:
         """Maintenance again and again beside a driver that commits again and again: both come to their end."""
         stop = Event()

@@ -317,7 +317,7 @@ def test_state_is_joined_by_sorting(spark: Any, tmp_path: Path) -> None:
     assert {row["total"] for row in harness.state("sums")} == {1}
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 @pytest.mark.slow_unless({"frames": False})
 @pytest.mark.parametrize("frames", [False, True], ids=["tables", "frames"])
 def test_many_changes_overwrite_a_state(
@@ -412,7 +412,7 @@ def test_sums_never_wrap(
         assert harness.state("sums") == [{"name": "a", "total": total}]
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_a_bug_on_an_executor_is_not_retried(spark: Any, tmp_path: Path) -> None:
     """
     A programming error in Python on an executor ends the run at once.
@@ -434,7 +434,7 @@ def test_a_bug_on_an_executor_is_not_retried(spark: Any, tmp_path: Path) -> None
     assert calls == [1]
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_feed_that_came_later(spark: Any, tmp_path: Path) -> None:
     """
     A depot whose change feed was switched on later is read from its first version on, by its files.

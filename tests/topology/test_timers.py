@@ -121,7 +121,7 @@ STEPS = st.lists(
 )
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 @given(steps=STEPS)
 @one_in(4)
 def test_each_fires_once_at_its_time(tmp_path_factory: pytest.TempPathFactory, steps: list[Any]) -> None:

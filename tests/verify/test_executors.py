@@ -59,8 +59,7 @@ def together(rows: Rows) -> Rows:
     return rows
 
 
-@pytest.mark.ci
-@pytest.mark.slow_unless({"before": False})
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [False, True], ids=["one version", "and the one before"])
 def test_many_faults(spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch, before: bool) -> None:
     """Faults of many kinds are found at once by tasks with several parts each, and of the version before none."""
@@ -77,6 +76,7 @@ def test_many_faults(spark: SparkSession, world: World, monkeypatch: pytest.Monk
         assert report.books[0].matched == report.books[0].messages_read == report.books[0].redecided == 303
 
 
+@pytest.mark.ci
 def test_some_streams(spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same streams are derived as on the embedded engine, and no rows of messages or batches come to the driver."""
     rows, frames = 0, type(spark.range(1))

@@ -71,7 +71,7 @@ class TestClean:
         assert failed["format_nothing"] == len(refused)
         assert list(check_invariants(open_ledger(world.ledger))) == []
 
-    @pytest.mark.ci
+    @pytest.mark.slow
     @settings(max_examples=4)
     @given(seed=st.integers(0, 1_000_000))
     def test_random(self, seed: int) -> None:

@@ -104,7 +104,7 @@ def without(world: World, state: str) -> Report:
 
 
 class TestClean:
-    @pytest.mark.ci
+    @pytest.mark.slow
     def test_every_version(self, world):
         """At every version of a ledger as it was written the books balance, and each message read is in exactly one
         batch or rejected.
