@@ -146,11 +146,11 @@ class Notebook:
 
         read = self._progress("depot_version")
         log = SparkLog(self.spark, reference(for_spark(self.settings.depot)))
-        commits = [one for one in log.commits(read) if one.version > read and one.rows != 0]
+        commits = [commit for commit in log.commits(read) if commit.version > read and commit.rows != 0]
         columns = {
-            "version": pa.array([one.version for one in commits], pa.int64()),
-            "committed_at": pa.array([one.committed_at for one in commits], pa.int64()).cast(TIME),
-            "messages": pa.array([one.rows for one in commits], pa.int64()),
+            "version": pa.array([commit.version for commit in commits], pa.int64()),
+            "committed_at": pa.array([commit.committed_at for commit in commits], pa.int64()).cast(TIME),
+            "messages": pa.array([commit.rows for commit in commits], pa.int64()),
         }
         return pa.table(columns)
 

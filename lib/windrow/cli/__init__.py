@@ -46,8 +46,8 @@ COMMANDS: dict[str, list[shared_options.Command]] = {
     panel: [getattr(import_module(f"windrow.cli.{name}"), name) for name in names] for panel, names in PANELS.items()
 }
 for panel, commands in COMMANDS.items():
-    for one in commands:
-        app.command(epilog=one.example, rich_help_panel=panel)(one.function)
+    for entry in commands:
+        app.command(epilog=entry.example, rich_help_panel=panel)(entry.function)
 
 
 def _version(wanted: bool) -> None:
@@ -95,7 +95,11 @@ def select_commands(words: Sequence[str]) -> typer.Typer:
     take longer to build than a small ledger to read.
     """
     first = words[0] if words else ""
-    matching = [one for one in app.registered_commands if one.callback and one.callback.__name__ == first]
+    matching = [
+        registered
+        for registered in app.registered_commands
+        if registered.callback and registered.callback.__name__ == first
+    ]
     narrow = copy(app)
     narrow.registered_commands = matching or app.registered_commands
     return narrow

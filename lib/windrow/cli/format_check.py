@@ -35,18 +35,16 @@ def check_files(call: CommandContext, files: list[str], rejects: str | None, sam
 
 def _print(checked: FormatCheckResult, rejects: str | None) -> None:
     """Print what became of each file, the first bad records, the first good ones, and what they become."""
-    for one in checked.files:
-        bad = f", {one.rejected:,} rejected ({pluralize(one.rejected_bytes, 'byte')})" if one.rejected else ""
-        several = f" ({pluralize(one.rows, 'row')})" if one.rows != one.accepted_count else ""
-        print_line(
-            f"{one.file}: {pluralize(one.bytes, 'byte')}, {pluralize(one.accepted_count, 'good record')}{several}{bad}",
-            markup=False,
-        )
+    for file in checked.files:
+        bad = f", {file.rejected:,} rejected ({pluralize(file.rejected_bytes, 'byte')})" if file.rejected else ""
+        several = f" ({pluralize(file.rows, 'row')})" if file.rows != file.accepted_count else ""
+        good = f"{pluralize(file.accepted_count, 'good record')}{several}"
+        print_line(f"{file.file}: {pluralize(file.bytes, 'byte')}, {good}{bad}", markup=False)
     if checked.rejected:
         _print_rejects(checked)
     if checked.sample:
         typed = [f"{name}\n{type_}" for name, type_ in checked.fields.items()]
-        rows = sum(one.rows for one in checked.files)
+        rows = sum(file.rows for file in checked.files)
         kind = "good record" if rows == checked.accepted_count else "row"
         first = "the first" if rows > len(checked.sample) else "all"
         _print_table(f"{first} of {pluralize(rows, kind)}", typed, checked.sample)
@@ -70,14 +68,13 @@ def _print_rejects(checked: FormatCheckResult) -> None:
     print_line(
         "[bold]rejected[/bold]: " + ", ".join(f"{number:,} {reason}" for reason, number in checked.reasons.items())
     )
-    for one in checked.rejects:
-        line = "" if one.line is None else f":{one.line}"
-        why = printable(one.detail if one.field is None else f"{one.field}: {one.detail}")
-        print_line(
-            f"  [bold]{escape(one.file + line)}[/bold], byte {one.offset:,}: [red]{one.reason}[/red] {escape(why)}"
-        )
-        if one.record_preview:
-            print_line(f"      {one.record_preview}", markup=False)
+    for reject in checked.rejects:
+        line = "" if reject.line is None else f":{reject.line}"
+        why = printable(reject.detail if reject.field is None else f"{reject.field}: {reject.detail}")
+        place = f"[bold]{escape(reject.file + line)}[/bold], byte {reject.offset:,}"
+        print_line(f"  {place}: [red]{reject.reason}[/red] {escape(why)}")
+        if reject.record_preview:
+            print_line(f"      {reject.record_preview}", markup=False)
     more = checked.rejected - len(checked.rejects)
     if more > 0:
         print_line(f"  and {more:,} more: --sample {checked.rejected}, or --rejects FILE")

@@ -64,7 +64,7 @@ def ingest(
                 "Make them the same, or leave out --format.",
             )
         read = ingest_raw(chosen, chosen.depot, files, raw_source, quiet=call.json)
-        size, chunks = (sum(getattr(one, name) for one in read) for name in ("bytes", "chunks"))
+        size, chunks = (sum(getattr(result, name) for result in read) for name in ("bytes", "chunks"))
         call.answer({"bytes": size, "chunks": chunks, "files": read})
         return 0
     if raw_source is not None:

@@ -113,27 +113,27 @@ def _print_sql(ledger: str, payload_type: str) -> None:
 def _print(checked: QualityResult) -> None:
     """Print a table of the expectations, the rows that fail, and what there was to look at."""
     rows = []
-    for one in checked.outcomes:
-        colour = "green" if one.passed else COLOURS[one.severity]
-        result = f"[{colour}]{'holds' if one.passed else 'fails'}[/{colour}]"
-        failed = "" if one.passed or one.failed_count is None else f"{one.failed_count:,}"
-        rows.append((escape(one.name), one.severity, result, failed))
+    for outcome in checked.outcomes:
+        colour = "green" if outcome.passed else COLOURS[outcome.severity]
+        result = f"[{colour}]{'holds' if outcome.passed else 'fails'}[/{colour}]"
+        failed = "" if outcome.passed or outcome.failed_count is None else f"{outcome.failed_count:,}"
+        rows.append((escape(outcome.name), outcome.severity, result, failed))
     title = f"{checked.ledger}, version {checked.ledger_version}"
     stdout_console.print(text_table(("expectation", "severity", "result", "rows"), rows, title=title))
-    for one in checked.failures("info"):
-        _print_failure(one)
+    for failure in checked.failures("info"):
+        _print_failure(failure)
     for line in _lines(checked):
         print_line(line, markup=False)
 
 
-def _print_failure(one: Outcome) -> None:
+def _print_failure(outcome: Outcome) -> None:
     """Print an expectation that fails, in words, and the first of its rows."""
-    colour = COLOURS[one.severity]
-    print_line(f"[{colour}]{one.severity}[/{colour}]  {escape(one.name)}: {escape(one.description)}")
-    for row in one.rows[:SHOWN]:
+    colour = COLOURS[outcome.severity]
+    print_line(f"[{colour}]{outcome.severity}[/{colour}]  {escape(outcome.name)}: {escape(outcome.description)}")
+    for row in outcome.rows[:SHOWN]:
         print_line("    " + "  ".join(f"{name}={_figure(value)}" for name, value in row.items()), markup=False)
-    more = (one.failed_count or 0) - SHOWN
-    if one.rows and more > 0:
+    more = (outcome.failed_count or 0) - SHOWN
+    if outcome.rows and more > 0:
         print_line(f"    and {pluralize(more, 'row')} more", markup=False)
     stdout_console.print()
 
@@ -144,7 +144,7 @@ def _figure(value: Any) -> str:
 
 def _lines(checked: QualityResult) -> list[str]:
     failed = checked.failures("info")
-    grave = [f"{sum(one.severity == severity for one in failed)} {severity}" for severity in COLOURS]
+    grave = [f"{sum(outcome.severity == severity for outcome in failed)} {severity}" for severity in COLOURS]
     looked = ", ".join(pluralize(checked.rows[state], noun) for state, noun in NAMES.items())
     empty = [NAMES[state] for state in checked.empty_states if state in NAMES]
     return [

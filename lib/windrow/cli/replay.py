@@ -104,9 +104,11 @@ def _answer(call: CommandContext, outcome: Outcome, tell: Callable[[], None]) ->
 
 def _tell_topology(result: TopologyReplay, continue_: bool) -> None:
     """Print what differs in the states of a topology, and what was replayed."""
-    for one in result.differences:
-        print_line(f"[yellow]{escape(one.state)}[/yellow]  {pluralize(one.key_count, 'key')} with other rows")
-        for example in one.examples:
+    for difference in result.differences:
+        print_line(
+            f"[yellow]{escape(difference.state)}[/yellow]  {pluralize(difference.key_count, 'key')} with other rows"
+        )
+        for example in difference.examples:
             print_line(f"   recorded {example['recorded']}\n   replayed {example['replayed']}", markup=False)
     states = ", ".join(f"{name} {pluralize(rows, 'row')}" for name, rows in result.rows.items())
     outcome = "the states differ" if result.differences else "the states are equal"

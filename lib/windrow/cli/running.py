@@ -96,7 +96,7 @@ def run_topologies(call: CommandContext, topologies: Sequence[Topology], setting
     from windrow.cli.watching import watch_run
     from windrow.topology.together import TopologyRun, run_together
 
-    runs = [TopologyRun(one) for one in topologies]
+    runs = [TopologyRun(topology) for topology in topologies]
 
     def stop() -> None:
         for run in runs:
@@ -148,8 +148,10 @@ def _warn(settings: Settings) -> None:
     from windrow.reading.warnings import warnings_of
 
     if local_path(settings.ledger) is not None:
-        for one in warnings_of(open_ledger(settings.ledger)):
-            log.warning(one.code, warning=one.message, hint=one.hint)  # a log record has a message of its own
+        for warning in warnings_of(open_ledger(settings.ledger)):
+            log.warning(
+                warning.code, warning=warning.message, hint=warning.hint
+            )  # a log record has a message of its own
 
 
 def describe_run(summary: RunSummary, nothing: str = NOTHING) -> str:

@@ -207,7 +207,7 @@ class SparkDepot(SparkTable):
 
     def frame(self, first: int, last: int) -> DataFrame:
         """Return the rows that versions added, with those columns, on the executors."""
-        parts = [self._mapped(*one) for one in self._alike(first, min(last, self.table.version)).items()]
+        parts = [self._mapped(*span) for span in self._alike(first, min(last, self.table.version)).items()]
         if parts:
             return reduce(DataFrame.unionByName, parts)
         columns = self._columns.append(pa.field(CHANGE, pa.string())).append(pa.field(VERSION, pa.int64()))

@@ -250,9 +250,9 @@ def _of_topology(status: TopologyStatus) -> AlgorithmView:
         *(f"event   {name} is due at {due}" for name, due in status.events_due_at.items()),
         *(f"option  {name} = {value}" for name, value in status.options.items()),
     ]
-    for one in status.waits:
-        stands = f"it stands at {one.reached}" if one.reached else "it has read nothing"
-        lines.append(f"waits   for {one.topology}, which feeds {one.depot}: {stands}, since {one.since}")
+    for wait in status.waits:
+        stands = f"it stands at {wait.reached}" if wait.reached else "it has read nothing"
+        lines.append(f"waits   for {wait.topology}, which feeds {wait.depot}: {stands}, since {wait.since}")
     gone = "was read before and is no longer one of the topology; its place is kept"
     return AlgorithmView(
         f"topology {status.topology}",
@@ -324,8 +324,10 @@ def _kafka(status: BatcherStatus) -> list[str]:
     """Say how far the depot is behind Kafka, and which partitions are furthest behind."""
     if status.kafka is None:
         return []
-    behind = sorted((one for one in status.kafka.partitions if one.lag), key=lambda one: -one.lag)[:3]
-    furthest = ", ".join(f"{one.topic}/{one.partition} {one.lag:,}" for one in behind)
+    behind = sorted(
+        (partition for partition in status.kafka.partitions if partition.lag), key=lambda partition: -partition.lag
+    )[:3]
+    furthest = ", ".join(f"{partition.topic}/{partition.partition} {partition.lag:,}" for partition in behind)
     kafka = status.kafka
     text = f"{pluralize(kafka.lag, 'offset')} of {pluralize(len(kafka.partitions), 'partition')} are not in the depot"
     return [f"kafka   {text}{furthest and f'; most: {furthest}'}; measured at {kafka.measured_at}"]

@@ -124,7 +124,7 @@ def _tell(
 def _tell_delays(rows: list[dict[str, Any]], rules: Rules, advice: Advice, best: int | None) -> None:
     """Print what each max_delay does, with the window that was tried with most of them: if several, that in force."""
     tried = Counter(row["window_us"] for row in rows)
-    window = max(tried, key=lambda one: (tried[one], one == rules.window, -one))
+    window = max(tried, key=lambda length: (tried[length], length == rules.window, -length))
     rows = [row for row in rows if row["window_us"] == window]
     marks = {best: "enough", rules.max_delay: "now, enough" if best == rules.max_delay else "now"}
     print_line(f"\n[bold]Which max_delay?[/bold] It is how long batches wait; here with window = {rows[0]['window']}:")

@@ -84,7 +84,7 @@ always_inlined: Decorator = partial(inline, forceinline=True)
 def _knowing(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that knows the machine code of what it calls."""
     named: dict[str, Any] = {name: function.__globals__.get(name) for name in function.__code__.co_names}
-    known = {name: one.machine_code() for name, one in named.items() if hasattr(one, "machine_code")}
+    known = {name: function.machine_code() for name, function in named.items() if hasattr(function, "machine_code")}
     if not known:
         return function
     return wraps(function)(FunctionType(function.__code__, function.__globals__ | known, function.__name__))

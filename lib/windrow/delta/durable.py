@@ -85,4 +85,4 @@ def fsync(paths: Iterable[Path]) -> None:
 
 
 def _with_checksums(files: Iterable[Path]) -> list[Path]:
-    return [one for file in files for one in (file, checksums(file))]
+    return [path for file in files for path in (file, checksums(file))]

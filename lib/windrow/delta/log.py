@@ -82,7 +82,7 @@ class DeltaRsLog:
             return None
         version = table.version()
         with translate_read_errors(self.location, "table"):
-            return version, next((one.get("userMetadata") for one in history(table, version)), None)
+            return version, next((entry.get("userMetadata") for entry in history(table, version)), None)
 
     def bytes_added(self, after: int, last_version: int) -> dict[int, int]:
         """Return how many bytes each version added: as its writer recorded, or else its file sizes.
@@ -133,7 +133,7 @@ class DeltaRsLog:
 
 def fingerprint_at(log: Log, version: int) -> str | None:
     """Return the fingerprint of the commit that is a version of a table, None if its log has none."""
-    return next((one.fingerprint for one in log.commits(version, version) if one.version == version), None)
+    return next((commit.fingerprint for commit in log.commits(version, version) if commit.version == version), None)
 
 
 def number_after(location: str, application: str, least: int) -> int:
@@ -206,12 +206,12 @@ def commits(
     """
     commits_read = [
         Commit(
-            int(one["version"]),
-            microseconds(one["timestamp"]),
-            rows_added(one),
-            fingerprint(one, notes, by),
-            one.get("operation") == "RESTORE",
+            int(entry["version"]),
+            microseconds(entry["timestamp"]),
+            rows_added(entry),
+            fingerprint(entry, notes, by),
+            entry.get("operation") == "RESTORE",
         )
-        for one in history
+        for entry in history
     ]
     return sorted(commits_read, key=lambda commit: commit.version)

@@ -75,7 +75,9 @@ def read_entry(entry: Path) -> tuple[Condition, list[dict[str, Any]]]:
     written = content.rstrip(b"\0")
     lines = [line for line in written.splitlines() if line.strip()]
     actions = [_action(line) for line in lines]
-    readable = [{kind: of for kind, of in one.items() if isinstance(of, dict)} for one in actions if one is not None]
+    readable = [
+        {kind: of for kind, of in action.items() if isinstance(of, dict)} for action in actions if action is not None
+    ]
     if actions and None not in actions:
         return Condition.WHOLE, readable
     ends_early = len(written) < len(content) or len(content) % os.statvfs(entry).f_frsize == 0

@@ -157,8 +157,8 @@ def _converted(
     """
     if not alike:
         return
-    rows = pa.concat_tables([one for _, one in alike])
-    version = np.repeat([version for version, _ in alike], [one.num_rows for _, one in alike])
+    rows = pa.concat_tables([rows for _, rows in alike])
+    version = np.repeat([version for version, _ in alike], [rows.num_rows for _, rows in alike])
     known: dict[str, Any] = {VERSION: from_numpy(version), CHANGE: pa.repeat("insert", version.size)}
     known |= {name: rows[name] for name in rows.column_names}
     columns = [

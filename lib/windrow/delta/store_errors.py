@@ -67,5 +67,5 @@ def explain_store_error(error: BaseException, location: str) -> tuple[str, str] 
     if local_path(location) is not None:
         return None
     scheme, _, rest = location.partition("://")
-    cause = next((one for one in CAUSES if re.search(one[0], str(error), re.DOTALL)), None)
+    cause = next((cause for cause in CAUSES if re.search(cause[0], str(error), re.DOTALL)), None)
     return None if cause is None else (cause[1].format(scheme=scheme, bucket=rest.partition("/")[0]), cause[2])

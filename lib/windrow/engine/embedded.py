@@ -76,7 +76,7 @@ class EmbeddedEngine(Engine):
 
     def append(self, place: str, rows: Sequence[pa.Table | DataFrame], transaction: tuple[str, int], note: str) -> None:
         """Append rows to a table in one commit, unless its log has this transaction; create it if it is missing."""
-        if not all(isinstance(one, pa.Table) for one in rows):
+        if not all(isinstance(row, pa.Table) for row in rows):
             raise InternalError("without Spark, a function has Arrow tables")
         (application, version), together = transaction, pa.concat_tables(rows, promote_options="default")
         noted = CommitProperties(

@@ -141,7 +141,9 @@ class ColumnMapping:
         for name, text in self.expressions:
             type_, ended = types.field(name).type, text + "\n" * ("--" in text)
             if pa.types.is_struct(type_):
-                fields = [f"'{one.name}', CAST(({ended}).`{one.name}` AS {spark_type(one.type)})" for one in type_]
+                fields = [
+                    f"'{field.name}', CAST(({ended}).`{field.name}` AS {spark_type(field.type)})" for field in type_
+                ]
                 select.append(f"CASE WHEN ({ended}) IS NOT NULL THEN named_struct({', '.join(fields)}) END AS `{name}`")
             else:
                 select.append(f"CAST({ended} AS {spark_type(type_)}) AS `{name}`")
@@ -157,7 +159,7 @@ class ColumnMapping:
             with self._blaming(name, text):
                 tree, type_ = _parse(text, strict=True), types.field(name).type
                 if pa.types.is_struct(type_):
-                    value = struct(tree, schema, {one.name: spark_type(one.type) for one in type_})
+                    value = struct(tree, schema, {field.name: spark_type(field.type) for field in type_})
                 else:
                     value = cast(translate(tree, schema), spark_type(type_))
                 select.append(f'{value.sql} AS "{name}"')
@@ -168,9 +170,9 @@ class ColumnMapping:
         for name, attempt in self._attempts(fault_on_spark):
             type_, value = types.field(name).type, attempt.value
             if pa.types.is_struct(type_):
-                fields = [(one.name, Attempt(f"({value}).`{one.name}`"), spark_type(one.type)) for one in type_]
-                casts = [(one, _cast(field, to, f"{name}.{one}", fault_on_spark)) for one, field, to in fields]
-                packed = ", ".join(f"'{one}', {field.value}" for one, field in casts)
+                fields = [(field.name, Attempt(f"({value}).`{field.name}`"), spark_type(field.type)) for field in type_]
+                casts = [(key, _cast(field, to, f"{name}.{key}", fault_on_spark)) for key, field, to in fields]
+                packed = ", ".join(f"'{cast}', {field.value}" for cast, field in casts)
                 select.append(f"CASE WHEN ({value}) IS NOT NULL THEN named_struct({packed}) END AS `{name}`")
                 faults += [attempt.fault, *(field.fault for _, field in casts)]
             else:
@@ -187,7 +189,7 @@ class ColumnMapping:
                 tree, type_ = _parse(attempt.value, strict=True), types.field(name).type
                 faults += [translate(_parse(attempt.fault, strict=True), schema).sql] if attempt.fault else []
                 if pa.types.is_struct(type_):
-                    fields = {one.name: spark_type(one.type) for one in type_}
+                    fields = {field.name: spark_type(field.type) for field in type_}
                     faults += struct_faults(tree, schema, fields, name)
                     value = struct(tree, schema, fields, attempt=True)
                 else:

@@ -163,9 +163,9 @@ class Rewriting:
 
     def _case(self, at: int, end: int) -> Attempt:
         """Return the attempt at CASE: each branch counts where it is taken."""
-        places = [one for one in self._outer(at + 1, end - 1) if self._kind(one) in ("WHEN", "THEN", "ELSE")]
-        ranges = [self._range(one + 1, stop) for one, stop in zip(places, [*places[1:], end - 1], strict=True)]
-        kinds = [self._kind(one) for one in places]
+        places = [place for place in self._outer(at + 1, end - 1) if self._kind(place) in ("WHEN", "THEN", "ELSE")]
+        ranges = [self._range(place + 1, stop) for place, stop in zip(places, [*places[1:], end - 1], strict=True)]
+        kinds = [self._kind(place) for place in places]
         operand = self._range(at + 1, places[0])
         value = " ".join(f"{kind} {part.value}" for kind, part in zip(kinds, ranges, strict=True))
         branches = list(zip(ranges[::2], ranges[1::2], strict=False))
@@ -187,14 +187,14 @@ class Rewriting:
     def _end(self, at: int, stop: int) -> int:
         """Return the place after the brackets or the CASE that begins here."""
         depth = 0
-        for one in range(at, stop):
-            kind = self._kind(one)
-            if kind == "L_PAREN" or (kind == "CASE" and not self._is_member(one)):
+        for place in range(at, stop):
+            kind = self._kind(place)
+            if kind == "L_PAREN" or (kind == "CASE" and not self._is_member(place)):
                 depth += 1
-            elif kind == "R_PAREN" or (kind == "END" and not self._is_member(one)):
+            elif kind == "R_PAREN" or (kind == "END" and not self._is_member(place)):
                 depth -= 1
                 if depth == 0:
-                    return one + 1
+                    return place + 1
         return stop
 
     def _split(self, start: int, stop: int, kind: str) -> list[tuple[int, int]]:

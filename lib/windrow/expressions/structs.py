@@ -40,11 +40,14 @@ def _fields(node: Any, schema: pa.Schema) -> tuple[dict[str, TypedSql], TypedSql
         return _fields(node.this, schema)
     call = node.name.lower() if type(node).__name__ == "Anonymous" else ""
     if call == "struct":
-        fields = {one.name if type(one).__name__ == "Column" else one.alias: one.unalias() for one in node.expressions}
-        return {name: translate(one, schema) for name, one in fields.items()}, None
+        fields = {
+            expression.name if type(expression).__name__ == "Column" else expression.alias: expression.unalias()
+            for expression in node.expressions
+        }
+        return {name: translate(field, schema) for name, field in fields.items()}, None
     if call == "named_struct":
         names, values = node.expressions[::2], node.expressions[1::2]
-        return {one.name: translate(value, schema) for one, value in zip(names, values, strict=False)}, None
+        return {name.name: translate(value, schema) for name, value in zip(names, values, strict=False)}, None
     value = translate(node, schema)
     if value.inside is None or not pa.types.is_struct(value.inside):
         refuse(

@@ -44,7 +44,7 @@ def names() -> list[str]:
 
 def builder(name: str) -> Build:
     """Return the function that builds a format. Raises FormatPluginError and SettingsError."""
-    providers = {str(one.dist and one.dist.name): one for one in _others().get(name, ())}
+    providers = {str(entry.dist and entry.dist.name): entry for entry in _others().get(name, ())}
     if name not in OWN and len(providers) > 1:
         raise SettingsError(
             f"the packages {' and '.join(sorted(providers))} both have a format {name!r}", "Uninstall one."

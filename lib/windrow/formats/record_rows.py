@@ -143,9 +143,9 @@ def text_of(value: Any, type_: pa.DataType | None = None) -> bytes | None:  # no
 def _plain(value: Any, type_: pa.DataType | None) -> Any:
     """Return a value, and what is inside of it, as JSON knows it: bytes are base64 where they stay bytes."""
     if isinstance(value, Mapping):
-        return {name: _plain(one, _inside(type_, name)) for name, one in value.items()}
+        return {name: _plain(member, _inside(type_, name)) for name, member in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one, _inside(type_)) for one in value]
+        return [_plain(element, _inside(type_)) for element in value]
     if value is None or isinstance(value, str | bool | float):
         return value
     if isinstance(value, Integral):

@@ -147,8 +147,8 @@ def _with_floats(value: Any) -> Any:
     if isinstance(value, NumberText):
         return value if math.isinf(float(value)) else float(value)
     if isinstance(value, dict):
-        return {name: _with_floats(one) for name, one in value.items()}
-    return [_with_floats(one) for one in value] if isinstance(value, list) else value
+        return {name: _with_floats(member) for name, member in value.items()}
+    return [_with_floats(element) for element in value] if isinstance(value, list) else value
 
 
 def _nodes(node: Node) -> Iterator[Node]:
@@ -167,14 +167,14 @@ def _nodes(node: Node) -> Iterator[Node]:
 
 def _members(record: dict[str, Any], name: str | None = None) -> list[Any]:
     pairs = record.pairs if isinstance(record, Repeated) else record.items()
-    return [value for one, value in pairs if name in {None, one}]
+    return [value for pair, value in pairs if name in {None, pair}]
 
 
 def _signed(value: Any, written: Any, type_: pa.DataType) -> Any:
     if value is None:
         return None
     if _is_list(type_):
-        return [_signed(one, text, type_.value_type) for one, text in zip(value, written, strict=True)]
+        return [_signed(element, text, type_.value_type) for element, text in zip(value, written, strict=True)]
     if pa.types.is_map(type_):
         return {name: _signed(member, written[name], type_.item_type) for name, member in value.items()}
     if pa.types.is_struct(type_):

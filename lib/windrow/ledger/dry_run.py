@@ -71,7 +71,7 @@ class DryRunLedger(Ledger):
         if self._live is None:
             live = self._ledger.live()
             rows = [live.rows, live.partial(None)] if "content" in live.schema.names else [live.rows]
-            self._live = pa.concat_tables([*(conform(one, live.schema) for one in rows), live.open.wanted(None)])
+            self._live = pa.concat_tables([*(conform(row, live.schema) for row in rows), live.open.wanted(None)])
         return self._live
 
     def commit(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> None:
@@ -83,7 +83,7 @@ class DryRunLedger(Ledger):
             )
         rows = rows.select([*control.schema.names, "known"])
         rows = rows.cast(control.schema.append(pa.field("known", pa.bool_())))
-        new = pa.concat_tables([rows_to_write(one, live.revision + 1) for one in (rows, control)])
+        new = pa.concat_tables([rows_to_write(table, live.revision + 1) for table in (rows, control)])
         both = pa.concat_tables([self._rows(), new.filter(tables.is_live(new["state"]))])
         self._live = latest(both).combine_chunks()
 

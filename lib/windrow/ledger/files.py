@@ -111,7 +111,7 @@ class LedgerFiles(OpenRows):
         if before is not None and before.control <= self.control and before.rows.schema == none.schema:
             known, rows, growth = before.control, before.rows, before.growth
         new = [self._header(file) for file in self.files if file.path in self.control - known]
-        versions = pa.concat_tables([none, *(conform(one, none.schema) for one in new)]).combine_chunks()
+        versions = pa.concat_tables([none, *(conform(table, none.schema) for table in new)]).combine_chunks()
         return apply_versions(rows, versions).combine_chunks(), growth + Growth.of(versions)
 
     def wanted(self, wanted: BatchFilter | None) -> pa.Table:

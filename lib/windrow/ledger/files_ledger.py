@@ -93,7 +93,7 @@ class FilesLedger(Ledger):
 
             files = write_in_tasks(processed.rows, self.row_writer(live)).files
         require_there(self.place, files)
-        new = [rows_to_write(one, live.revision + 1) for one in here]
+        new = [rows_to_write(table, live.revision + 1) for table in here]
         with self._committing(live) as opened:
             return opened.commit(new, files, {"userMetadata": note})
 

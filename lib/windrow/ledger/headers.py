@@ -45,7 +45,7 @@ class Headers:
     def none(cls, schema: pa.Schema) -> Self:
         """Return the headers of no file of a ledger."""
         own = [*tables.BATCH_COLUMNS, *(name for name, _ in tables.ROW_FIELDS)]
-        columns = [one for one in schema if one.name in own and one.name != MESSAGES]
+        columns = [field for field in schema if field.name in own and field.name != MESSAGES]
         return cls(empty_table(pa.schema([*columns, VERSION.field("file")])))
 
     def in_columns_of(self, schema: pa.Schema) -> Headers:

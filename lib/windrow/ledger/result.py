@@ -57,7 +57,7 @@ class MicrobatchCounts:
     def with_states(cls, rows: pa.Table, states: Iterable[pa.Table]) -> MicrobatchCounts:
         """Count the rows of a topology, and those of its states."""
         columns = ["state", "known", DELETED]
-        parts = [rows.select([*columns, "reason"]), *(one.select(columns) for one in states)]
+        parts = [rows.select([*columns, "reason"]), *(state.select(columns) for state in states)]
         return cls.of(pa.concat_tables(parts, promote_options="default"))
 
     @classmethod

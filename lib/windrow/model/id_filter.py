@@ -59,12 +59,12 @@ class IdFilter:
     def ranges(self) -> list[Range]:
         """Return the ranges of the selected ids in order: each begins with its first id and ends before its second."""
         if self.components is None:
-            return [(one, f"{one}\0") for one in sorted(set(self.ids.to_pylist()))]
-        own = {(one, f"{one}\0") for one in self.ids.to_pylist()} if self.itself else set()
-        prefixes = {f"{one}/" for one in self.ids.to_pylist()}
+            return [(key, f"{key}\0") for key in sorted(set(self.ids.to_pylist()))]
+        own = {(key, f"{key}\0") for key in self.ids.to_pylist()} if self.itself else set()
+        prefixes = {f"{key}/" for key in self.ids.to_pylist()}
         # In order with the slash: `a-1/` before `a/`. 0 is the character after the slash.
         # guard: open-batches-of-all-keys
-        return sorted(own | {(one, f"{one[:-1]}0") for one in prefixes})
+        return sorted(own | {(prefix, f"{prefix[:-1]}0") for prefix in prefixes})
 
     def spans(self) -> list[Range]:
         """Return ranges for a condition, few of them: one for many, which has the ids in between too."""

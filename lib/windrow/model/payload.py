@@ -31,7 +31,7 @@ def parse(text: str) -> pa.DataType:
     if struct is None:
         return _scalar(text)
     fields = [FIELD.fullmatch(part) for part in struct[1].split(",")]
-    fields_of_struct = [(one[1], _scalar(one[2])) for one in fields if one]
+    fields_of_struct = [(field[1], _scalar(field[2])) for field in fields if field]
     if len({name.lower() for name, _ in fields_of_struct}) < len(fields):
         raise SettingsError(f"payload type {text!r}: the fields cannot be read, or two have the same name", HINT)
     return pa.struct(fields_of_struct)

@@ -317,7 +317,7 @@ def views(ledger: str, *, raw: bool = False) -> dict[str, str]:
 
     Those over the ledger of a raw depot say of rejections which bytes they are, and of microbatches how many.
     """
-    beside = {name: [f"`{one}`" for one in of] if raw else [] for name, of in _RAW_VIEWS.items()}
+    beside = {name: [f"`{name_}`" for name_ in of] if raw else [] for name, of in _RAW_VIEWS.items()}
     batch, rejected = ", ".join(BATCH_COLUMNS), ", ".join([*REJECTED, *beside["rejected_messages"]])
     history = ", ".join(
         "messages_read AS messages" if name == "messages_read" else name

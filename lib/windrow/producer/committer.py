@@ -160,7 +160,7 @@ class Committer:
             while not self._stopped:
                 now = time.monotonic()
                 due = [(at, queue) for queue in self._queues.values() if (at := queue.due_at()) is not None]
-                at, queue = min(due, key=lambda one: one[0], default=(None, None))
+                at, queue = min(due, key=lambda pair: pair[0], default=(None, None))
                 if at is not None and queue is not None and at <= now:
                     self._delivering = True
                     return queue, queue.take()

@@ -56,15 +56,15 @@ class Fields:
         """
         names = {name: name for name in messages.COLUMNS}
         texts = {}
-        for one in values:
-            column, equals, value = one.partition("=")
+        for member in values:
+            column, equals, value = member.partition("=")
             if not equals or not value or column not in names:
-                _refuse(one)
+                _refuse(member)
             text = TEXT.fullmatch(value)
             if value == WHOLE or text:
                 allowed = ("payload",) if value == WHOLE else TEXTS
                 if column not in allowed:
-                    _refuse(one)
+                    _refuse(member)
                 texts[column] = value if text is None else text[1].replace("''", "'")
             names[column] = value
         whole = names["payload"] == WHOLE
@@ -191,8 +191,8 @@ class LineReader:
         return values
 
     def _typed_payload(self, field: str, value: Any) -> Any:
-        for one in value.values() if isinstance(value, dict) else [value]:
-            if isinstance(one, float) and isinf(one):  # JSON has no infinity, but Python makes one of 1e400
+        for member in value.values() if isinstance(value, dict) else [value]:
+            if isinstance(member, float) and isinf(member):  # JSON has no infinity, but Python makes one of 1e400
                 raise InvalidLine(f"{field} has a number that is too large")
         try:
             return to_payload(value, self._payload)

@@ -66,20 +66,20 @@ class Counters:
         """Return the current figures."""
         self._forget(now)
         recent = list(self._recent)
-        requests, messages = len(recent), sum(one.messages for one in recent)
+        requests, messages = len(recent), sum(commit.messages for commit in recent)
         return ProducerMetrics(
             record_send_total=self.messages,
             record_send_rate=_ratio(messages, min(now - self._begun, WINDOW_SECONDS)),
             record_error_total=self.errors,
             record_retry_total=self.retries,
             records_per_request_avg=_ratio(messages, requests),
-            batch_size_avg=_ratio(sum(one.byte_count for one in recent), requests),
-            batch_size_max=max((one.byte_count for one in recent), default=0),
-            record_queue_time_avg=1_000 * _ratio(sum(one.queued_sum for one in recent), messages),
-            record_queue_time_max=1_000 * max((one.queued_most for one in recent), default=0.0),
+            batch_size_avg=_ratio(sum(commit.byte_count for commit in recent), requests),
+            batch_size_max=max((commit.byte_count for commit in recent), default=0),
+            record_queue_time_avg=1_000 * _ratio(sum(commit.queued_sum for commit in recent), messages),
+            record_queue_time_max=1_000 * max((commit.queued_most for commit in recent), default=0.0),
             request_total=self.requests,
-            request_latency_avg=1_000 * _ratio(sum(one.took for one in recent), requests),
-            request_latency_max=1_000 * max((one.took for one in recent), default=0.0),
+            request_latency_avg=1_000 * _ratio(sum(commit.took for commit in recent), requests),
+            request_latency_max=1_000 * max((commit.took for commit in recent), default=0.0),
             buffer_total_bytes=total,
             buffer_available_bytes=available,
             bufferpool_wait_time_total=1_000 * self.waited,

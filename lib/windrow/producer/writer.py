@@ -91,7 +91,7 @@ class DepotWriter:
     def read_position(self, name: str) -> Position:
         """Return the current position of a producer in the log."""
         table = self._reload()
-        mark, fingerprint = (table.transaction_version(one(name)) for one in (marks, fingerprints))
+        mark, fingerprint = (table.transaction_version(name_of(name)) for name_of in (marks, fingerprints))
         return Position(_sequence(table, name), mark, fingerprint)
 
     def append(self, rows: pa.Table, entry: CommitEntry, durable: bool) -> int:

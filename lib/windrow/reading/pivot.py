@@ -60,7 +60,7 @@ class Pivot:
         Raises OutputFileError if payloads are no numbers.
         """
         rules = book.rows("microbatch", "rules", rest="GROUP BY rules")["rules"].to_pylist()
-        kept = any(recorded_rules(one).get("on_repeat") == "keep" for one in rules if one)
+        kept = any(recorded_rules(rule).get("on_repeat") == "keep" for rule in rules if rule)
         if types is not None:
             return cls(unique_types(types), book.payload, kept, early)
         each = "DISTINCT unnest(list_distinct(list_transform(messages, lambda one: one.type))) AS type"
@@ -111,7 +111,7 @@ class Pivot:
         numbers = self._numbers(pc.struct_field(inside, "payload"))
         code = pc.index_in(pc.struct_field(inside, "type"), pa.array(self.types, pa.string()))
         there = pc.and_(numbers.is_valid(), code.is_valid())
-        row, code = (one.filter(there).to_numpy() for one in (pc.list_parent_indices(lists), code))
+        row, code = (array.filter(there).to_numpy() for array in (pc.list_parent_indices(lists), code))
         values = numbers.filter(there).to_numpy()
         order = np.argsort(code, kind="stable")  # the messages of a type stay in the order of their batches
         bounds = np.searchsorted(code[order], np.arange(len(self.types) + 1))
@@ -124,8 +124,8 @@ class Pivot:
                     'The ledger keeps repeats: say repeats=True, for columns such as "temperature.mean".',
                 )
             figures = _figures(row[mine], values[mine], self.columns(type_), batches.num_rows)
-            columns += [pa.array(one) for one in figures]
-        typed = [one.cast(type_) for one, type_ in zip(columns, self.schema.types, strict=True)]
+            columns += [pa.array(figure) for figure in figures]
+        typed = [column.cast(type_) for column, type_ in zip(columns, self.schema.types, strict=True)]
         return pa.Table.from_arrays(typed, schema=self.schema)
 
     def query(self, ledger: str) -> str:
@@ -262,7 +262,7 @@ def _figures(row: Numbers, values: Numbers, kinds: Iterable[str], rows: int) -> 
         "count": lambda: pa.array(counts),
     }
     columns = [figures[kind]().take(pa.array(at, mask=at < 0)) for kind in kinds]
-    return [pc.fill_null(one, 0) if kind == "count" else one for kind, one in zip(kinds, columns, strict=True)]
+    return [pc.fill_null(column, 0) if kind == "count" else column for kind, column in zip(kinds, columns, strict=True)]
 
 
 def _without_nan(values: Numbers) -> pa.Array:

@@ -100,14 +100,14 @@ def propose(rows: pa.Table, latest: int) -> Proposal:
     columns = [*search.times(), *search.identity(), *search.sequence()]
     payload, payload_type = search.payload()
     chosen = [*columns, *payload]
-    mapping = {one.name: one.value for one in chosen}
+    mapping = {column.name: column.value for column in chosen}
     messages = _messages(rows, mapping, payload_type)
     rules, wrong = _rules(messages, latest)
     correction = _correction(messages, mapping, wrong) if wrong else None
     notes = [f"{CLOCKS}: {_named(wrong)}. {CORRECT}"] if wrong else []
     notes += [f"Columns that are not used: {', '.join(search.left)}."] if search.left else []
     order = ["source", "key", "type", "event_time", "received_at", "sequence", "payload"]
-    chosen.sort(key=lambda one: order.index(one.name))
+    chosen.sort(key=lambda column: order.index(column.name))
     return Proposal(rows.num_rows, payload_type, tuple(chosen), tuple(rules), correction, tuple(notes))
 
 
@@ -299,7 +299,7 @@ def _rules(messages: pa.Table, latest: int) -> tuple[list[ColumnChoice], list[st
     trial, usual = Trial.of(messages.append_column("version", version), latest=latest), Rules()
     gaps = gaps_of(trial)
     gap = int(np.median(gaps)) if gaps.size else 0
-    window = next((one for one in WINDOWS if one >= IN_A_WINDOW * gap), WINDOWS[-1]) if gap else usual.window
+    window = next((length for length in WINDOWS if length >= IN_A_WINDOW * gap), WINDOWS[-1]) if gap else usual.window
     rate = f"each type comes about every {_about(gap)}" if gap else "the default: no type comes again"
     same = messages["event_time"].equals(messages["received_at"])
     needed, every = (usual.max_delay if same else advise(trial, usual, kept).max_delay_us for kept in (KEPT, 100))

@@ -193,7 +193,11 @@ def _depot(book: Ledger, name: str | None, place: DepotPlace, now: int) -> Depot
         oldest_waiting_at=None if since is None else time_text(since),
         lag_seconds=0.0 if since is None else max(0, now - since) / 1_000_000,
         changed_version=waits.changed,
-        skipped_versions=tuple(one for one in skipped_versions(book, name) if one <= progress.depot_version),
+        skipped_versions=tuple(
+            skipped_version
+            for skipped_version in skipped_versions(book, name)
+            if skipped_version <= progress.depot_version
+        ),
         clock=records(clocks)[0]["clock"],
         readable_range=ReadableRange(earliest_readable(log, depot=True), log_retention(log)),
     )

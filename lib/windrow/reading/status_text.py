@@ -56,7 +56,7 @@ def short_time(time: str) -> str:
 
 def _needed_by_source(needed: NeededDelay, most: int | None) -> str:
     """Say what each source needed, those that needed most first."""
-    shown = sorted(needed.by_source.items(), key=lambda one: -one[1])[:most]
+    shown = sorted(needed.by_source.items(), key=lambda pair: -pair[1])[:most]
     more = len(needed.by_source) - len(shown)
     by_source = ", ".join(f"{source or repr(source)} {missed_text(us)}" for source, us in shown)
     return f"{by_source}, and {more:,} more; `windrow status --sources` shows all" if more else by_source

@@ -91,7 +91,7 @@ def trace(
         raise not_found_error(log, asked, at, bool(columns), near)
     placed = list(_placed(arrived, accepted, rejected))
     history = _History(book, progress, placed)
-    return [history.arrival(key, at, *one) for one in sorted(placed, key=_order)]
+    return [history.arrival(key, at, *arrival) for arrival in sorted(placed, key=_order)]
 
 
 def _accepted(book: Ledger, asked: dict[str, str | None], at: int) -> list[Row]:

@@ -35,8 +35,8 @@ def replace_nan(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
     if isinstance(value, dict):
-        return {name: replace_nan(one) for name, one in value.items()}
-    return [replace_nan(one) for one in value] if isinstance(value, list) else value
+        return {name: replace_nan(member) for name, member in value.items()}
+    return [replace_nan(element) for element in value] if isinstance(value, list) else value
 
 
 def undo_escapes(text: str) -> str | bytes:
@@ -55,7 +55,7 @@ def _converter(type_: pa.DataType) -> Callable[[Any], Any]:
         return lambda value: None if value is None else time_text(value)
     if pa.types.is_list(type_):
         element = _converter(type_.value_type)
-        return lambda value: None if value is None else [element(one) for one in value]
+        return lambda value: None if value is None else [element(item) for item in value]
     if pa.types.is_struct(type_):
         fields = [(field.name, _converter(field.type)) for field in type_]
         return lambda value: None if value is None else {name: convert(value[name]) for name, convert in fields}

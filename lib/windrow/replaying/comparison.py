@@ -219,7 +219,7 @@ def _moves(old_messages: pa.Table, new_messages: pa.Table, limit: int) -> tuple[
     grouped = pa.table(moved).sort_by(order).group_by(["old", "new"], use_threads=False).aggregate(sums)
     grouped = grouped.rename_columns({"time_first": "time"}).sort_by(order)
     batches = [pc.match_substring(grouped[name], SEPARATOR) for name in ("old", "new")]
-    between_reasons = pc.invert(pc.or_(*(pc.fill_null(one, False) for one in batches)))
+    between_reasons = pc.invert(pc.or_(*(pc.fill_null(batch, False) for batch in batches)))
     chosen = grouped.filter(pc.or_(between_reasons, pa.array(np.arange(grouped.num_rows) < limit)))
     examples = records(messages.select(list(COLUMNS)).take(chosen["row_first"]))
     moves = map(Move, *(chosen[name].to_pylist() for name in ("old", "new", "row_count")), examples)

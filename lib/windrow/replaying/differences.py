@@ -21,7 +21,7 @@ def sort_key(*values: int | str | None) -> SortKey:
 
 def first_in_order(listed: Iterable[Listed[T]], limit: int) -> tuple[T, ...]:
     """Return the first of what was found, in the order of the listing."""
-    return tuple(one for _, one in sorted(listed, key=itemgetter(0))[:limit])
+    return tuple(entry for _, entry in sorted(listed, key=itemgetter(0))[:limit])
 
 
 def add_up_moves(moves: Iterable[Listed[Move]]) -> list[Listed[Move]]:

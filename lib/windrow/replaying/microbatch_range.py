@@ -50,7 +50,7 @@ def find_span(ledger: str, source: Source, start: str | None, end: str | None) -
         limits = " ".join(limit for limit in (start and f"from {start}", end and f"up to {end}") if limit)
         what = f"no microbatch of the ledger {ledger} read messages of the depot {limits}".rstrip()
         raise NotFoundError(what, "`windrow status` shows what was read; a replay takes whole microbatches.")
-    read = [one["version"] for versions in chosen["versions"].to_pylist() for one in versions or ()]
+    read = [version["version"] for versions in chosen["versions"].to_pylist() for version in versions or ()]
     return MicrobatchRange(
         after=earlier.num_rows and earlier["microbatch"][-1].as_py(),
         through=chosen["microbatch"][-1].as_py(),
@@ -77,7 +77,7 @@ def _version(text: str, source: Source, first: bool) -> int:
 def _at(book: Ledger, rows: pa.Table) -> Ledger:
     """Return the ledger after the last of some microbatches. Raises NotFoundError."""
     number, token = (rows[name][-1].as_py() for name in ("microbatch", "token"))
-    committed = (one["version"] for one in history(book.table) if note_of(one).get("microbatch") == number)
+    committed = (entry["version"] for entry in history(book.table) if note_of(entry).get("microbatch") == number)
     for version in committed:
         try:
             ledger = open_ledger(book.location, version)

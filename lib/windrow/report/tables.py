@@ -218,8 +218,8 @@ def rules(recorded: Mapping[str, Any]) -> Table:
 
 def topology_tables(status: TopologyStatus) -> list[Table]:
     """Return the states, what is due, what it waits for, and the options of a topology."""
-    waits = [(one.depot, one.topology, short_time(one.reached or "nothing"), short_time(one.since or ""))
-             for one in status.waits]  # fmt: skip
+    waits = [(wait.depot, wait.topology, short_time(wait.reached or "nothing"), short_time(wait.since or ""))
+             for wait in status.waits]  # fmt: skip
     due = [(name, short_time(at)) for name, at in status.events_due_at.items()]
     states = [(name, f"{rows:,}") for name, rows in status.states.items()]
     tables = [

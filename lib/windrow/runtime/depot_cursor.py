@@ -92,13 +92,13 @@ def next_in_step(cursors: Sequence[DepotCursor], prime: Prime, max_clock_skew: i
 
     At equal clocks the smallest `priority` comes first. `max_clock_skew` is in microseconds.
     """
-    unread = sorted((one for one in cursors if one.has_unread), key=lambda one: one.reader.priority)
-    spans = {one: span for one in unread if (span := _next_span(one, prime, max_clock_skew))}
+    unread = sorted((cursor for cursor in cursors if cursor.has_unread), key=lambda cursor: cursor.reader.priority)
+    spans = {cursor: span for cursor in unread if (span := _next_span(cursor, prime, max_clock_skew))}
     if not spans:
         return Step()
-    first = min(spans, key=lambda one: spans[one].last)
+    first = min(spans, key=lambda cursor: spans[cursor].last)
     until, overtaken = spans[first].last, list[str]()
-    for cursor in (one for one in cursors if one not in spans):
+    for cursor in (cursor for cursor in cursors if cursor not in spans):
         if cursor.reader.feeder is None:
             if until > _least_idle_clock(cursor, prime):
                 return Step()
@@ -114,7 +114,7 @@ def next_in_step(cursors: Sequence[DepotCursor], prime: Prime, max_clock_skew: i
     if until == clock.UNKNOWN:
         return Step((first,), None, tuple(overtaken))
     # guard: messages-by-time
-    read = [one for one, span in spans.items() if one is first or span.first <= until]
+    read = [cursor for cursor, span in spans.items() if cursor is first or span.first <= until]
     return Step(tuple(read), until, tuple(overtaken))
 
 

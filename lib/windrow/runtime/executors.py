@@ -58,7 +58,7 @@ def process_on_executors(
     parts = max(2, 1 + (rows.count + read.total[1]) // ROWS_OF_A_PARTITION)
     both = _together(messages, opened.frame(wanted, streams), parts)
     others = [] if arrived is None else arrived.extra_rows(step.microbatch, live.schema)
-    extra = [one.frame(opened.session).withColumn(CHANGED, F.lit(True)) for one in others]
+    extra = [other.frame(opened.session).withColumn(CHANGED, F.lit(True)) for other in others]
     conform = messages_in(live.schema.field("payload").type)
     stepping, writer = partial(_stepped, step, live.schema, conform), ledger.row_writer(live)
     written = _kept(stepping, both, extra, live.schema) if writer is None else _filed(stepping, both, extra, writer)
@@ -81,7 +81,7 @@ class ExecutorResult:
 
 def _filed(stepping: Function, both: DataFrame, extra: Sequence[DataFrame], writer: RowWriter) -> ExecutorResult:
     """Run the step, and write its rows and the `extra` ones in the tasks that have them."""
-    parts = [write_in_tasks(both, writer, stepping), *(write_in_tasks(one, writer) for one in extra)]
+    parts = [write_in_tasks(both, writer, stepping), *(write_in_tasks(rows, writer) for rows in extra)]
     done = WrittenRows.together(parts)
     return ExecutorResult(writer.no_rows, done.groups, done.files)
 

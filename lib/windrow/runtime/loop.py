@@ -121,7 +121,7 @@ class Runner(Control):
         A topology with several depots needs the name of the `depot`. Does nothing if the ledger has read that version.
         Raises NotFoundError for a version that lost no rows.
         """
-        named = [one for one in self.driver.cursors if depot in (None, one.name)]
+        named = [cursor for cursor in self.driver.cursors if depot in (None, cursor.name)]
         if len(named) != 1:
             known = [cursor.name for cursor in self.driver.cursors if cursor.name is not None]
             hint = (
@@ -134,8 +134,8 @@ class Runner(Control):
 
     def _accept(self, cursor: DepotCursor, version: int) -> None:
         while not self.driver.stop_requested:
-            for one in self.driver.cursors:
-                one.look()
+            for other in self.driver.cursors:
+                other.look()
             before = self.driver.unpaused("acceptance of a version").primed
             if before.depots[cursor.name].reached.depot_version >= version:
                 return
@@ -143,7 +143,11 @@ class Runner(Control):
             cursor.latest = version - 1
             planned, self._step = self.driver.saved_plan(), Step()
             self._read(
-                [one for one in self.driver.cursors if one is cursor or (planned and one.name in planned.last_versions)]
+                [
+                    other
+                    for other in self.driver.cursors
+                    if other is cursor or (planned and other.name in planned.last_versions)
+                ]
             )
             microbatch = self.driver.unpaused("acceptance of a version")
             # guard: accepted-after-the-rest

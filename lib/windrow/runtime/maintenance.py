@@ -142,8 +142,8 @@ class _Table:
         for partition in partitions:
             self.progress(f"compacting {partition or 'files'}")
             compacted.append(self.maintenance.compact(partition, self.dry_run, below))
-        removed = _sum([None if one is None else one.removed for one in compacted])
-        return removed, _sum([None if one is None else one.added for one in compacted])
+        removed = _sum([None if result is None else result.removed for result in compacted])
+        return removed, _sum([None if result is None else result.added for result in compacted])
 
 
 def _maintained_ledger(ledger: Ledger, table: _Table, asked: bool) -> MaintenanceResult:
@@ -212,7 +212,7 @@ def _least_reached(depot: str, ledger: Ledger, before: int) -> tuple[int, str]:
         (ledger.maintenance(other).reached(before, depot), f"the ledger at {other}")
         for other in ledger.settings.maintain.other_ledgers
     ]
-    return min([(own, "the ledger"), *others], key=lambda one: one[0])
+    return min([(own, "the ledger"), *others], key=lambda pair: pair[0])
 
 
 def _sum(counts: Sequence[int | None]) -> int | None:
@@ -254,7 +254,7 @@ class BackgroundMaintenance:
         self._due = ended + every / SECOND
         if whole and None not in done:
             self._all_due = ended + max(every, UNITS["d"]) / SECOND
-        return [one for one in done if one is not None]
+        return [result for result in done if result is not None]
 
     def _time_left(self, every: int) -> int:
         """Return how much is left (microseconds) of the interval that an earlier process began, by the ledger's log.

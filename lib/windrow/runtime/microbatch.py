@@ -110,12 +110,12 @@ class MicrobatchAttempt:
         """
         self._phase_began = self._clock.elapsed()
         depots = self._in_time(
-            "plan", lambda: {name: self._taken(name, one, latest, until) for name, one in read.items()}
+            "plan", lambda: {name: self._taken(name, depot_read, latest, until) for name, depot_read in read.items()}
         )
         plan = self._plan("data", depots, latest, planned)
         processed = self._process(plan)
         now = self._clock.now()
-        moved = {name: self.primed.depots[name].sources.seen(_moved(one), now) for name, one in depots.items()}
+        moved = {name: self.primed.depots[name].sources.seen(_moved(depot), now) for name, depot in depots.items()}
         return self._commit(plan, processed, moved, passed or {})
 
     def _taken(self, name: str | None, read: DepotRead, latest: int, until: int | None) -> DepotPlan:
@@ -251,7 +251,7 @@ class MicrobatchAttempt:
         # guard: state-of-a-plan
         if plan.kind not in KEEPS_STATE:
             advanced[STATE_TOKEN] = token
-        reached = {**passed, **{name: one.reached for name, one in plan.depots.items()}}
+        reached = {**passed, **{name: depot.reached for name, depot in plan.depots.items()}}
         control = control_rows(self.primed, moved, processed.open, advanced, reached)
         control = record_growth(control, Growth.by(processed.counts, control, self.primed.fence.rows))
         rows = pa.concat_tables([control, self._history(plan, processed, done, moved, token)])
@@ -270,7 +270,7 @@ class MicrobatchAttempt:
     def _done(self, plan: MicrobatchPlan, processed: MicrobatchResult) -> CommittedMicrobatch:
         """Return what the commit will have done, without what is known only afterwards."""
         messages, counts = plan.messages, processed.counts
-        versions = {name: one.reached.depot_version for name, one in plan.depots.items()}
+        versions = {name: depot.reached.depot_version for name, depot in plan.depots.items()}
         depot_version = versions.pop(None, None)
         return CommittedMicrobatch(
             microbatch=plan.microbatch,
@@ -319,8 +319,8 @@ class MicrobatchAttempt:
             "started_at": times(np.array([self.started_at])),
         }
         by_depot = [
-            _of_depot(self._sources.get(name), name, one, moved.get(name, Sources.none()), plan.flush)
-            for name, one in plan.depots.items()
+            _of_depot(self._sources.get(name), name, depot, moved.get(name, Sources.none()), plan.flush)
+            for name, depot in plan.depots.items()
         ]
         schema, rows = self.primed.progress.schema, []
         for number, own in enumerate(by_depot or [{}]):
@@ -357,7 +357,7 @@ def _commit_note(done: CommittedMicrobatch, token: str) -> str:
 
 def _lag(plan: MicrobatchPlan, now: int) -> float | None:
     """Return how long before `now` the newest message arrived, in milliseconds."""
-    stamps = [pc.max(one.summary["stamp"]).cast(pa.int64()).as_py() for one in plan.depots.values()]
+    stamps = [pc.max(depot.summary["stamp"]).cast(pa.int64()).as_py() for depot in plan.depots.values()]
     newest = max((stamp for stamp in stamps if stamp is not None), default=None)
     return None if newest is None else max(0, now - newest) / 1_000
 

@@ -90,7 +90,7 @@ class _Jobs:
         if not type(session).__module__.startswith("pyspark.sql.connect"):
             context = session.sparkContext
             tagged = [context.addJobTag, context.removeJobTag, context.cancelJobsWithTag]
-        self.start, self.end, self.cancel = (partial(one, tag) for one in tagged)
+        self.start, self.end, self.cancel = (partial(function, tag) for function in tagged)
 
 
 class _Watchdog:

@@ -54,7 +54,7 @@ def process_on_driver(step: Step, arrived: Slice | None, live: Live, wanted: Bat
     messages = no_rows(live.schema) if arrived is None else arrived.rows.table()
     batches, totals = live.wanted(wanted), live.totals
     rows, cuts = step(messages, batches)
-    extra = [] if arrived is None else [one.table() for one in arrived.extra_rows(step.microbatch, live.schema)]
+    extra = [] if arrived is None else [part.table() for part in arrived.extra_rows(step.microbatch, live.schema)]
     read, left = OpenBatchTotals.of(total_batches(batches)), OpenBatchTotals.of(total_batches(_left(batches, rows)))
     opened = totals.after(read, left, Floors.empty() if wanted is None else wanted.ends_before)
     rows = pa.concat_tables([rows, *extra])

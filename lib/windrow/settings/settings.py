@@ -123,7 +123,7 @@ class Variables(EnvSettingsSource):
         except ValueError:
             decoded = value
         listed = get_origin(field.annotation) in {list, tuple} and not value.lstrip().startswith(("[", "{"))
-        return [one.strip() for one in value.split(",") if one.strip()] if listed else decoded
+        return [item.strip() for item in value.split(",") if item.strip()] if listed else decoded
 
 
 class Settings(BaseSettings):
@@ -217,14 +217,16 @@ class Settings(BaseSettings):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            named = {one.setting for one in errors if isinstance(one, SettingsError)}
+            named = {error.setting for error in errors if isinstance(error, SettingsError)}
             errors += [
-                one for one in _settings_errors(error) if not any(_is_within(name, one.setting) for name in named)
+                described
+                for described in _settings_errors(error)
+                if not any(_is_within(name, described.setting) for name in named)
             ]
         else:
             errors += self._contradictions()
         if errors:
-            raise combine_errors([self._placed(one, values) for one in errors]) from None
+            raise combine_errors([self._placed(error, values) for error in errors]) from None
 
     def _contradictions(self) -> Iterator[UsageError]:
         checks: Mapping[tuple[str, ...], Callable[[], object]] = {
@@ -402,7 +404,7 @@ def _nearest(name: str, known: set[str]) -> str:
 
 def _settings_errors(error: ValidationError, among: Iterable[str] | None = None) -> list[SettingsError]:
     """Return an error for each invalid setting, which is one `among` a table's settings, or of all."""
-    return [_settings_error(one, among) for one in error.errors()]
+    return [_settings_error(detail, among) for detail in error.errors()]
 
 
 def _settings_error(first: ErrorDetails, among: Iterable[str] | None) -> SettingsError:

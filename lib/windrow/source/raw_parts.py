@@ -47,7 +47,7 @@ def parse_in_parts(
                 yield messages_of(staged, to_messages)
 
     messages, others = SpilledRows.of(parsed(), room, spill), reduce(add, left)
-    rejected = reduce(add, (Counter(one.by_version) for one in rejects))
+    rejected = reduce(add, (Counter(reject.by_version) for reject in rejects))
     return ParsedChunks(messages, others.volume, rejects, rejected, others.partial)
 
 

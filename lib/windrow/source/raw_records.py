@@ -42,8 +42,8 @@ class ParsedChunks:
         refused = bound(refused_rows, microbatch=microbatch, schema=schema)
         known = schema.append(pa.field("known", pa.bool_()))
         partial = conform(self.partial, schema).append_column("known", self.partial["known"])
-        parts = [*(one.map(refused, known) for one in self.rejects), ArrowRows(partial)]
-        return [one for one in parts if one.processed_on == "executors" or one.count]
+        parts = [*(reject.map(refused, known) for reject in self.rejects), ArrowRows(partial)]
+        return [part for part in parts if part.processed_on == "executors" or part.count]
 
 
 def parse_here(rows: pa.Table, partial: PartialOf, format_: Format, to_messages: Function) -> ParsedChunks:

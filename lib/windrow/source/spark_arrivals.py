@@ -63,8 +63,8 @@ class SparkArrivals(Arrivals):
         here = fits and not conversion.needs_executors(total, sum(byte_count.values()), most)
         feed = _collected(frame) if here else None
         read, parsed = PersistedFrame(), PersistedFrame()
-        for one in (read, parsed):
-            kept.callback(one.release)
+        for cached in (read, parsed):
+            kept.callback(cached.release)
         if feed is None:
             frame = read.keep(frame) if persist else frame
             changes = F.max(F.col(CHANGE) != "insert")

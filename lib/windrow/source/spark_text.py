@@ -24,8 +24,10 @@ def require_text_of_frame(frame: DataFrame) -> None:
     if not texts:
         return
     bad = {name: ~F.is_valid_utf8(text) for name, text in texts.items()}
-    version = F.when(reduce(or_, (F.coalesce(one, F.lit(False)) for one in bad.values())), F.col(VERSION))
-    first, last, *seen = frame.agg(F.min(version), F.max(version), *[F.max(one) for one in bad.values()]).collect()[0]
+    version = F.when(reduce(or_, (F.coalesce(condition, F.lit(False)) for condition in bad.values())), F.col(VERSION))
+    first, last, *seen = frame.agg(
+        F.min(version), F.max(version), *[F.max(condition) for condition in bad.values()]
+    ).collect()[0]
     if first is not None:
         raise invalid_text_error(first, last, ", ".join(name for name, is_bad in zip(bad, seen, strict=True) if is_bad))
 

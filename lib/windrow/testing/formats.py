@@ -71,8 +71,8 @@ def check_format(
     if naive is not None:
         _compare(format_, stream, naive)
     damaged = (_damaged(stream, shape) for _ in range(DAMAGES))
-    for one in [stream, start, b"", *(start + record for record in malformed), *damaged]:
-        _check_cuts(format_, one, shape)
+    for piece in [stream, start, b"", *(start + record for record in malformed), *damaged]:
+        _check_cuts(format_, piece, shape)
     _check_cuts(format_, stream, shape, ways=[[stream[at : at + 1] for at in range(len(stream))]])
     return [row for own in rows for row in own]
 
@@ -119,10 +119,10 @@ def _check_cuts(format_: Format, stream: bytes, shape: random.Random, ways: Iter
 
 def _compare(format_: Format, stream: bytes, naive: Naive) -> None:
     """Read a stream, also with one byte off, and compare what becomes of it with what another reader says."""
-    for one in _one_byte_off(stream):
-        good, rejects = RawLedger.of(format_, [[one]]).values()
-        other_good, other_bad = naive(one)
-        told = f"{one!r} gives {good} and {rejects}, but the naive reader {other_good} and {other_bad}"
+    for changed in _one_byte_off(stream):
+        good, rejects = RawLedger.of(format_, [[changed]]).values()
+        other_good, other_bad = naive(changed)
+        told = f"{changed!r} gives {good} and {rejects}, but the naive reader {other_good} and {other_bad}"
         assert good == sorted(map(repr, other_good)), told
         assert sorted(content for _, content in rejects) == sorted(other_bad), told
 
@@ -179,7 +179,7 @@ class RawLedger:
         staged = stage(rows, self.partial, self.format)
         known, ids = set(self.partial["id"].to_pylist()), staged.partial["id"].to_pylist()
         assert len(set(ids)) == len(ids), f"a partial row comes twice: {ids}"
-        assert [one in known for one in ids] == staged.partial["known"].to_pylist(), (
+        assert [id_ in known for id_ in ids] == staged.partial["known"].to_pylist(), (
             "a partial row has the wrong `known`"
         )
         kept = self.partial.filter(pc.invert(pc.is_in(self.partial["id"], staged.partial["id"].combine_chunks())))
@@ -194,12 +194,12 @@ class RawLedger:
 
     def fields(self) -> list[dict[str, Any]]:
         """Return the good records with their places, in an order of their own."""
-        rows = [row for one in self.staged for row in one.fields.drop_columns([VERSION]).to_pylist()]
+        rows = [row for stage in self.staged for row in stage.fields.drop_columns([VERSION]).to_pylist()]
         return sorted(rows, key=repr)
 
     def rejects(self, *reasons: str) -> list[dict[str, Any]]:
         """Return the bad records and chunks, those with these reasons, or all but repeated chunks."""
-        rows = [row for one in self.staged for row in one.rejects.to_pylist()]
+        rows = [row for stage in self.staged for row in stage.rejects.to_pylist()]
         chosen = (row for row in rows if row["reason"] in reasons or (not reasons and row["reason"] != REPEATED))
         timeless = ({name: row[name] for name in row if name not in {VERSION_NAME, "arrived_in"}} for row in chosen)
         return sorted(timeless, key=repr)
@@ -212,7 +212,7 @@ class RawLedger:
 
     def versions(self) -> list[Any]:
         """Return in which version each record was known, good or bad."""
-        parts = [part for one in self.staged for part in ((one.fields, VERSION), (one.rejects, VERSION_NAME))]
+        parts = [part for stage in self.staged for part in ((stage.fields, VERSION), (stage.rejects, VERSION_NAME))]
         columns = [[part[name].to_pylist() for name in ("chunk", version)] for part, version in parts]
         return sorted(row for column in columns for row in zip(*column, strict=True))
 

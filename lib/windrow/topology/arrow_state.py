@@ -49,11 +49,11 @@ class ArrowState:
         at = pc.index_in(ids, rows["id"].combine_chunks())
         values = rows.select(self._state.values.names).take(at)
         columns = {name: wanted[name] for name in wanted.column_names if name in self._state.keys.names}
-        for one in self._state.values:
-            column = values[one.name].combine_chunks()
-            if one.name in self._state.initial:
-                column = pc.if_else(pc.is_null(at), pa.scalar(self._state.initial[one.name], one.type), column)
-            columns[one.name] = column
+        for value in self._state.values:
+            column = values[value.name].combine_chunks()
+            if value.name in self._state.initial:
+                column = pc.if_else(pc.is_null(at), pa.scalar(self._state.initial[value.name], value.type), column)
+            columns[value.name] = column
         return pa.table(columns, self._state.columns)
 
     def has(self, keys: pa.Table) -> pa.Array:
@@ -100,7 +100,7 @@ class ArrowState:
             return
         keys = self._state.keys.names
         self._state.require_columns(rows.column_names, self._state.keys, "combine")
-        with _refusing(self._state, " and ".join(one.value for one in aggregations)):
+        with _refusing(self._state, " and ".join(aggregation.value for aggregation in aggregations)):
             new = _aggregated(rows, keys, aggregations)
         self.join(new, aggregations)
 
@@ -207,9 +207,11 @@ def _chosen(mask: pa.Array, one: pa.Array, other: pa.Array) -> pa.Array:
 def join_aggregates(state: State, before: pa.Table, new: pa.Table, aggregations: list[Aggregation]) -> pa.Table:
     """Return rows of a state joined with aggregates, `value 0`, `value 1`, ... Raises TopologyError."""
     columns = {name: before[name] for name in before.column_names if name in state.columns.names}
-    for number, one in enumerate(aggregations):
-        with _refusing(state, one.value):
-            columns[one.value] = _joined(one.operation, before[one.value], new[f"value {number}"])
+    for number, aggregation in enumerate(aggregations):
+        with _refusing(state, aggregation.value):
+            columns[aggregation.value] = _joined(
+                aggregation.operation, before[aggregation.value], new[f"value {number}"]
+            )
     return pa.table(columns)
 
 
@@ -224,14 +226,14 @@ def _refusing(state: State, what: str) -> Iterator[None]:
 
 def _aggregated(rows: pa.Table, keys: list[str], aggregations: list[Aggregation]) -> pa.Table:
     """Return one row for each key, with the aggregates as `value 0`, `value 1`, ..."""
-    by = next((one.by for one in aggregations if one.by is not None), None)
+    by = next((aggregation.by for aggregation in aggregations if aggregation.by is not None), None)
     ordered, targets = rows if by is None else rows.sort_by(by), list[tuple[Any, str]]()
-    for number, one in enumerate(aggregations):
-        name = one.input
-        if name is not None and one.operation == "sum" and (exact := _exact(rows[name].type)) is not None:
-            name, column = f"exact {number}", ordered[one.input].cast(exact)
+    for number, aggregation in enumerate(aggregations):
+        name = aggregation.input
+        if name is not None and aggregation.operation == "sum" and (exact := _exact(rows[name].type)) is not None:
+            name, column = f"exact {number}", ordered[aggregation.input].cast(exact)
             ordered = ordered.append_column(name, column)
-        targets.append(([], "count_all") if name is None else (name, one.operation))
+        targets.append(([], "count_all") if name is None else (name, aggregation.operation))
     aggregated = ordered.group_by(keys, use_threads=False).aggregate(
         targets
     )  # one thread, so sums of floats are repeated
@@ -240,9 +242,9 @@ def _aggregated(rows: pa.Table, keys: list[str], aggregations: list[Aggregation]
 
 def _exact(*types: pa.DataType) -> pa.DataType | None:
     """Return a type in which whole numbers and decimals of these types are added exactly, None for other types."""
-    if not all(pa.types.is_integer(one) or pa.types.is_decimal(one) for one in types):
+    if not all(pa.types.is_integer(type_) or pa.types.is_decimal(type_) for type_ in types):
         return None
-    return pa.decimal256(EXACT_DIGITS, max(one.scale if pa.types.is_decimal(one) else 0 for one in types))
+    return pa.decimal256(EXACT_DIGITS, max(type_.scale if pa.types.is_decimal(type_) else 0 for type_ in types))
 
 
 def _joined(operation: str, before: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.Array:

@@ -74,9 +74,11 @@ def _type(kind: exp.DataType | None, declared: str) -> pa.DataType:
         if kind.this == _KINDS.ARRAY and len(kind.expressions) == 1:
             return pa.list_(_type(kind.expressions[0], declared))
         if kind.this == _KINDS.MAP and len(kind.expressions) == 2:  # noqa: PLR2004 - keys and values
-            return pa.map_(*(_type(one, declared) for one in kind.expressions))
-        if kind.this == _KINDS.STRUCT and all(isinstance(one, exp.ColumnDef) for one in kind.expressions):
-            return pa.struct([pa.field(one.name, _type(one.kind, declared)) for one in kind.expressions])
+            return pa.map_(*(_type(expression, declared) for expression in kind.expressions))
+        if kind.this == _KINDS.STRUCT and all(isinstance(expression, exp.ColumnDef) for expression in kind.expressions):
+            return pa.struct(
+                [pa.field(expression.name, _type(expression.kind, declared)) for expression in kind.expressions]
+            )
     raise TopologyError(
         f"{declared!r}: {kind.sql('spark') if kind else 'a missing type'} is not a type of a state",
         "The types are STRING, BIGINT, INT, SMALLINT, TINYINT, BOOLEAN, FLOAT, DOUBLE, DECIMAL(p, s), BINARY, DATE, "

@@ -29,15 +29,17 @@ def parse_aggregations(state: State, aggregations: Mapping[str, Given], columns:
     if unknown:
         hint = f"The values of the state are {', '.join(state.values.names)}."
         raise state.refused("combine", f"has no value {unknown[0]!r}", hint)
-    aggregations_ = [_combined(state, value, one) for value, one in aggregations.items()]
+    aggregations_ = [_combined(state, value, aggregation) for value, aggregation in aggregations.items()]
     if not aggregations_:
         raise state.refused("combine", "combines nothing", 'Write for example total=("amount", "sum").')
-    for one in aggregations_:
-        for name in (one.input, one.by):
+    for aggregation in aggregations_:
+        for name in (aggregation.input, aggregation.by):
             if name is not None and name not in columns:
                 hint = f"The rows have {', '.join(columns)}."
-                raise state.refused("combine", f"takes {one.value} from a column {name!r} that is not there", hint)
-    if len({one.by for one in aggregations_ if one.operation in ("first", "last")}) > 1:
+                raise state.refused(
+                    "combine", f"takes {aggregation.value} from a column {name!r} that is not there", hint
+                )
+    if len({aggregation.by for aggregation in aggregations_ if aggregation.operation in ("first", "last")}) > 1:
         raise state.refused("combine", "orders rows in two ways", "Use one column for all of first and last.")
     return aggregations_
 

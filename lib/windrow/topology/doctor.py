@@ -36,8 +36,8 @@ def examine_topology(topology: Topology, settings: Settings, now: int, network: 
     engine = choose(settings.engine)
     examined = [ExaminedTable("ledger", topology.location, lambda: (_states(topology, settings), OF_STATES))]
     examined += [
-        ExaminedTable("depot", one.location, partial(_depot, topology, settings, engine, now, name), name)
-        for name, one in topology.depots.items()
+        ExaminedTable("depot", depot.location, partial(_depot, topology, settings, engine, now, name), name)
+        for name, depot in topology.depots.items()
     ]
     return examine_tables(engine, now, network, [ok("engine", f"the {engine} engine")], examined)
 

@@ -45,7 +45,9 @@ class Due:
         self.until = due_until(topology, plan)
         # A commit of changed settings has no plan, by which another attempt would find what a function appended.
         # guard: rules-fire-nothing
-        self._events = [one for one in topology.events.values() if plan.kind != "rules" or one.name not in self.known]
+        self._events = [
+            event for event in topology.events.values() if plan.kind != "rules" or event.name not in self.known
+        ]
         self._fired = {
             event.name: self.known.get(event.name, plan.now)
             for event in self._events
@@ -58,7 +60,7 @@ class Due:
         self._timers: dict[str, pa.Table] = {}
         self._every: dict[str, None] = dict.fromkeys(self._fired)
         self._next: dict[str, int | None] = {}
-        self._stored = {one.name: self._read(one) for one in topology.states.values() if self._may_fire(one)}
+        self._stored = {state.name: self._read(state) for state in topology.states.values() if self._may_fire(state)}
 
     def _may_fire(self, state: State) -> bool:
         """Tell whether rows of a state fire, or are forgotten, in this microbatch if they are due."""
@@ -84,7 +86,7 @@ class Due:
     @property
     def recorded(self) -> dict[str, pa.Array]:
         """Return what the history records: all that fired, and `until` if it matters."""
-        some = self._topology.in_step or any(one.falls_due for one in self._topology.states.values())
+        some = self._topology.in_step or any(state.falls_due for state in self._topology.states.values())
         fired = {"events_fired": pa.array([list(self._every)], pa.list_(pa.string()))} if self._every else {}
         return fired | {"due_until": times(np.array([self.until]), np.array([some]))}
 
@@ -136,7 +138,7 @@ class Due:
         """
         now = self._plan.now
         following: dict[str, int | None] = {
-            one.name: one.next(self.known.get(one.name, now), now) for one in self._events
+            event.name: event.next(self.known.get(event.name, now), now) for event in self._events
         }
         for declared in self._topology.states.values():
             if declared.falls_due:
@@ -178,5 +180,5 @@ def due_until(topology: Topology, plan: MicrobatchPlan) -> int:
 
 def step_time(primed: LedgerState, now: int) -> int:
     """Return the time that all depots have passed at wall time `now`: the least idle clock, `now` if there is none."""
-    idle = [one.sources.idle(now).floor for one in primed.depots.values()]
+    idle = [depot.sources.idle(now).floor for depot in primed.depots.values()]
     return int(np.min(np.concatenate([np.empty(0, np.int64), *idle]), initial=now))

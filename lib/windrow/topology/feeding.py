@@ -52,11 +52,11 @@ class RecordedFeeder(Feeder):
         primed = None if self.ledger.table() is None else prime(self.ledger, list(self.sources))
         known = {} if primed is None else primed.depots
         each = [self._depot(name, known.get(name, NOT_READ), now) for name in self.sources]
-        least = min(each, key=lambda one: one.clock)
+        least = min(each, key=lambda position: position.clock)
         if primed is None or least.since is None or least.feeder != self.topology.name:
             return least
         committed = self.ledger.tables.log(self.ledger.place).commits(primed.fence.table_version)
-        since = max([least.since, *(one.committed_at for one in committed)])
+        since = max([least.since, *(commit.committed_at for commit in committed)])
         return FeederPosition(least.clock, least.feeder, since)
 
     def _depot(self, name: str, state: DepotState, now: int) -> FeederPosition:
@@ -84,14 +84,14 @@ class RecordedFeeder(Feeder):
                 self._read_to[name] = version, latest
                 return None
             first = min(following.expected)
-        return next((one.committed_at for one in source.commits(first, first) if one.version == first), 0)
+        return next((commit.committed_at for commit in source.commits(first, first) if commit.version == first), 0)
 
     def time_of(self, version: int) -> int | None:
         """Return the greatest clock of the microbatch that a version of its table of states is, None for an output."""
         if not self.by_state:
             return None
         log, path = self.ledger.tables.log(self.ledger.place), self.ledger.path
-        note = next((note_of(one) for one in log.history(version) if int(one["version"]) == version), {})
+        note = next((note_of(entry) for entry in log.history(version) if int(entry["version"]) == version), {})
         if "microbatch" not in note or path is None:
             return None
         own = [("state", "=", "microbatch"), ("microbatch", "=", note["microbatch"])]
@@ -128,8 +128,8 @@ def feeders_of(topology: Topology, ledger: Ledger) -> dict[str, RecordedFeeder]:
     engine, settings, feeders = ledger.engine, ledger.settings, dict[str, RecordedFeeder]()
     for name, depot in topology.depots.items():
         if (feeder := depot.fed_by) is not None:
-            used = {one: settings_of(feeder, place, settings) for one, place in feeder.depots.items()}
+            used = {depot: settings_of(feeder, place, settings) for depot, place in feeder.depots.items()}
             states = ledger_of(engine, next(iter(used.values())))
-            sources = {one: source_of_depot(engine, place, used[one]) for one, place in feeder.depots.items()}
+            sources = {depot: source_of_depot(engine, place, used[depot]) for depot, place in feeder.depots.items()}
             feeders[name] = RecordedFeeder(feeder, sources, states, feeders_of(feeder, ledger), depot.state is not None)
     return feeders

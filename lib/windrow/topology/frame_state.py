@@ -123,7 +123,9 @@ class FrameState:
         names = self._state.keys.names
         self._state.require_columns(rows.columns, self._state.keys, "combine")
         kinds = {field.name: field.dataType for field in rows.schema}
-        aggregates = [self._aggregate(one, kinds).alias(f"value {number}") for number, one in enumerate(asked)]
+        aggregates = [
+            self._aggregate(aggregation, kinds).alias(f"value {number}") for number, aggregation in enumerate(asked)
+        ]
         new = rows.groupBy(*names).agg(*aggregates, F.count("*").alias("rows")).where("rows > 0").drop("rows")
         new = persist_rows(
             new.select(*self._typed(self._state.keys), *[F.col(f"`value {n}`") for n in range(len(asked))])
@@ -165,7 +167,9 @@ class FrameState:
         before = self._stored.select("id", *[F.col(f"`{name}`").alias(f"before {name}") for name in names])
         joined = identified.join(_sorted(before.withColumn("known", F.lit(True))), "id", "left")
         joined = joined.withColumn("known", F.coalesce("known", F.lit(False)))
-        pairs = [(_comparable(one.name, one), _comparable(f"before {one.name}", one)) for one in self._state.values]
+        pairs = [
+            (_comparable(value.name, value), _comparable(f"before {value.name}", value)) for value in self._state.values
+        ]
         same = [value.eqNullSafe(earlier) for value, earlier in pairs]
         unchanged = F.col("known") & ~F.col(DELETED) & reduce(lambda one, other: one & other, same, F.lit(True))
         written = joined.where((F.col("known") | ~F.col(DELETED)) & ~unchanged)
@@ -216,7 +220,9 @@ class FrameState:
         frame = self.all().withColumn(HAS_ROW, F.lit(True))
         joined = keys.join(_sorted(frame), names, "left") if names else keys.join(frame, F.lit(True), "left")
         types = from_arrow_schema(self._state.columns)
-        values = [self._filled(one.name).cast(types[one.name].dataType).alias(one.name) for one in self._state.values]
+        values = [
+            self._filled(value.name).cast(types[value.name].dataType).alias(value.name) for value in self._state.values
+        ]
         return joined.select(*[F.col(f"`{name}`") for name in keys.columns], *values)
 
     def _filled(self, name: str) -> Column:
@@ -295,8 +301,10 @@ def rows_to_commit(
 ) -> MicrobatchResult:
     """Return the rows to commit as a frame: `frames` and other rows, wherever they are."""
     engine, schema = cast("SparkEngine", plan.ledger.engine), plan.primed.progress.schema
-    filled = [one.frame(engine.session_at_work) for one in others if one.processed_on == "executors" or one.count]
-    every = [*frames, *(_in_columns(one, schema) for one in filled)]
+    filled = [
+        other.frame(engine.session_at_work) for other in others if other.processed_on == "executors" or other.count
+    ]
+    every = [*frames, *(_in_columns(frame, schema) for frame in filled)]
     rows, counts = _counted(reduce(lambda one, other: one.unionByName(other), every))
     return MicrobatchResult(rows, counts, processed_on="executors", history=history)
 

@@ -97,7 +97,7 @@ class FunctionAlgorithm(Algorithm):
         if topology.in_step:
             fed = self.until(now)
             until = step_time(primed, now) if fed is None else fed
-        states = (name for name, one in topology.states.items() if one.falls_due and name in due)
+        states = (name for name, state in topology.states.items() if state.falls_due and name in due)
         if any(due.get(name, now) <= now for name in topology.events) or any(due[name] <= until for name in states):
             return Floors.empty()
         return None
@@ -109,7 +109,7 @@ class FunctionAlgorithm(Algorithm):
         """
         topology = self.topology
         is_fed = topology.in_step and any(depot.fed_by is not None for depot in topology.depots.values())
-        if not is_fed or not any(one.falls_due for one in topology.states.values()):
+        if not is_fed or not any(state.falls_due for state in topology.states.values()):
             return None
         own = RecordedFeeder(topology, self.sources, self.ledger, feeders_of(topology, self.ledger), by_state=False)
         position = own.position(now)

@@ -138,18 +138,20 @@ def replay_topology(
         sources, new = tables_of(again, settings, spark)
         require_new(new)
         runner = runner_of(again, sources, new, clock)
-        for done, one in enumerate(planned, 1):
-            if one.migrated:
-                clock.at = one.now
-                runner.commit_change("rules", partial(_taken_over, again, ledger, one))
+        for done, plan in enumerate(planned, 1):
+            if plan.migrated:
+                clock.at = plan.now
+                runner.commit_change("rules", partial(_taken_over, again, ledger, plan))
                 continue
-            _run(runner, clock, chain(_between(again, new, anew, clock.at, one.now), [one]))
+            _run(runner, clock, chain(_between(again, new, anew, clock.at, plan.now), [plan]))
             progress(done, len(planned))
-        _run(runner, clock, _between(again, new, anew, clock.at, max((one.now for one in _recorded(rows)), default=0)))
+        _run(
+            runner, clock, _between(again, new, anew, clock.at, max((plan.now for plan in _recorded(rows)), default=0))
+        )
         fired = Counter(name for row in history_of(new) for name in row["events_fired"] or ())
         row_counts, digests, differences = dict[str, int](), dict[str, str](), list[StateDifference]()
         for name, state in topology.states.items():
-            both = [pieces_of(states_of(one), state) for one in (ledger, new)]
+            both = [pieces_of(states_of(table), state) for table in (ledger, new)]
             row_counts[name], digests[name], difference = _compared(state, both, settings.max_memory_bytes)
             differences += [] if difference is None else [difference]
         went_on = 0 if live is None else len(runner_of(again, sources, new, live).once().microbatches)
@@ -159,11 +161,11 @@ def replay_topology(
 
 def _run(runner: Runner, clock: RecordedClock, plans: Iterable[SavedPlan]) -> None:
     """Run microbatches, each at its time. Raises DepotChangedError if one cannot be repeated."""
-    for one in plans:
-        clock.at = one.now
-        if not runner.run_saved_plan(one):
+    for plan in plans:
+        clock.at = plan.now
+        if not runner.run_saved_plan(plan):
             raise DepotChangedError(
-                f"microbatch {one.microbatch} cannot be repeated: the depots no longer have what it read",
+                f"microbatch {plan.microbatch} cannot be repeated: the depots no longer have what it read",
                 "A replay needs the whole history: raise the setting retention.",
             )
 
@@ -173,7 +175,7 @@ def _anew(topology: Topology, rows: list[Row], ticks: Ticks) -> list[str]:
     if ticks == "reuse":
         return []
     rules = [json.loads(row["rules"] or "{}") for row in rows]
-    known = {name for one in rules for name in (*one.get("events", ()), *one.get("timers", ()))}
+    known = {name for rule in rules for name in (*rule.get("events", ()), *rule.get("timers", ()))}
     declared = (*topology.events, *(name for name, state in topology.states.items() if state.falls_due))
     return [name for name in declared if ticks == "fresh" or name not in known]
 
@@ -182,20 +184,20 @@ def _planned(topology: Topology, rows: list[Row], ticks: Ticks, anew: Collection
     """Return the microbatches to run, with the events and timers that fire in each."""
     declared = [*topology.events, *topology.states]
     recorded = [
-        replace(one, events=[name for name in declared if name in (one.events or ())]) for one in _recorded(rows)
+        replace(plan, events=[name for name in declared if name in (plan.events or ())]) for plan in _recorded(rows)
     ]
     if ticks == "reuse" or not recorded:
         return recorded
     schedule = {name: recorded[0].now + event.every for name, event in topology.events.items() if name in anew}
     plans: list[SavedPlan] = []
-    for one in recorded:
-        own = [name for name in one.events or () if name not in anew]
-        plans += _due(topology, schedule, one.now)
-        if one.migrated:
-            plans.append(one)
-        elif one.last_versions or own or topology.in_step or one is recorded[0]:  # the first one schedules events
+    for plan in recorded:
+        own = [name for name in plan.events or () if name not in anew]
+        plans += _due(topology, schedule, plan.now)
+        if plan.migrated:
+            plans.append(plan)
+        elif plan.last_versions or own or topology.in_step or plan is recorded[0]:  # the first one schedules events
             timers = [name for name in anew if name in topology.states]
-            plans.append(replace(one, microbatch=0, events=own + timers))
+            plans.append(replace(plan, microbatch=0, events=own + timers))
     return plans
 
 
@@ -324,13 +326,13 @@ def _compared(
     with database(max_memory_bytes) as connection:
         digests = DigestTables(connection)
         for part in parts_of(state, both, max_memory_bytes):
-            own = [digests_of(state, one) for one in part.rows]
+            own = [digests_of(state, row) for row in part.rows]
             digests.add(REPLAYED, own[1].rows)
             rows += part.rows[0].num_rows
             ids = _differing(*own)
             keys += len(ids)
             shown = ids[:SHOWN]
-            sides = (_under(state, one, shown) for one in part.rows)
+            sides = (_under(state, row, shown) for row in part.rows)
             examples = sorted([*examples, *zip(shown.to_pylist(), *sides, strict=True)], key=itemgetter(0))[:SHOWN]
         total = digests.total(REPLAYED)
     if not keys:
@@ -342,7 +344,7 @@ def _compared(
 def _differing(recorded: Digests, replayed: Digests) -> pa.Array:
     """Return the ids, in order, whose rows have other digests, or that only one side has."""
     ids = [recorded.differing(replayed)["id"], replayed.differing(recorded)["id"]]
-    distinct_ids = pa.chunked_array([chunk for one in ids for chunk in one.chunks], pa.string()).unique()
+    distinct_ids = pa.chunked_array([chunk for differing in ids for chunk in differing.chunks], pa.string()).unique()
     return distinct_ids.take(pc.array_sort_indices(distinct_ids))
 
 

@@ -55,7 +55,7 @@ def restored_rows(
         states[name] = replace_rows(_now(primed, name, columns), _then(then, [name], pa.schema([*own, *columns])))
     counts = MicrobatchCounts.with_states(control, states.values())
     # guard: rollback-of-a-migration
-    rules = rules_at(then) if any(one != recorded.get(name) for name, one in recorded_then.items()) else None
+    rules = rules_at(then) if any(state != recorded.get(name) for name, state in recorded_then.items()) else None
     history = {"options_used": json.dumps({"to_microbatch": to})}
     result = MicrobatchResult(control, counts, history=history, states=states, rules=rules)
     return result, positions

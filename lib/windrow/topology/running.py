@@ -178,6 +178,6 @@ def tables_of(topology: Topology, settings: Settings, session: Any = None) -> tu
     """
     used = {name: settings_of(topology, depot, settings) for name, depot in topology.depots.items()}
     first = next(iter(used.values()))
-    engine = open_engine(first, session, [one.depot for one in used.values()])
+    engine = open_engine(first, session, [reader.depot for reader in used.values()])
     sources = {name: source_of_depot(engine, depot, used[name]) for name, depot in topology.depots.items()}
     return sources, ledger_of(engine, first, topology.views)

@@ -47,7 +47,7 @@ class State:
     @property
     def written(self) -> pa.Schema:
         """Return the columns that a function writes: all but the time at which a row is forgotten."""
-        return pa.schema([one for one in self.columns if self.ttl is None or one.name != DUE.name])
+        return pa.schema([column for column in self.columns if self.ttl is None or column.name != DUE.name])
 
     def forgotten_at(self, now: int) -> pa.Scalar:
         """Return when a row that is written at `now` (microseconds) is forgotten, in a state with a time to live."""
@@ -67,7 +67,7 @@ class State:
         """Return rows as others read them: a state without a key has its initial values until it is written."""
         if self.keys.names or rows.num_rows:
             return rows
-        return pa.table({one.name: pa.array([self.initial.get(one.name)], one.type) for one in self.values})
+        return pa.table({value.name: pa.array([self.initial.get(value.name)], value.type) for value in self.values})
 
     def named(self, rows: pa.Table) -> pa.Table:
         """Return rows of the table of states with the names that the columns of the state have in functions."""
@@ -107,7 +107,7 @@ class State:
         """Return some columns of rows in their declared types. Raises TopologyError, naming `what` was done."""
         self.require_columns(rows.column_names, columns, what)
         try:
-            table = pa.table({one.name: rows[one.name].cast(one.type) for one in columns}, columns)
+            table = pa.table({column.name: rows[column.name].cast(column.type) for column in columns}, columns)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise self.refused(
                 what, f"has values of other types: {error}", "Cast them to the declared types."

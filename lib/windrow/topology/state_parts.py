@@ -45,5 +45,5 @@ def parts_of(
         parts = divide([versions.byte_count], max_memory_bytes // COPIES)
         for at, part in enumerate(parts, 1):
             read = (versions.read(str(number), part).read_all() for number in range(len(tables)))
-            rows = [conform(latest(one, keep_doubles=keep_doubles), columns).combine_chunks() for one in read]
+            rows = [conform(latest(versions, keep_doubles=keep_doubles), columns).combine_chunks() for versions in read]
             yield StatePart(at, len(parts), rows)

@@ -183,7 +183,7 @@ def states_of(ledger: Ledger, at: int | None = None) -> StatesTable:
 
 def _noted(commits: Iterable[Mapping[str, Any]], microbatch: int) -> int | None:
     """Return the version of the commit that notes a microbatch."""
-    versions = (int(one["version"]) for one in commits if note_of(one).get("microbatch") == microbatch)
+    versions = (int(commit["version"]) for commit in commits if note_of(commit).get("microbatch") == microbatch)
     return 0 if microbatch == 0 else max(versions, default=None)
 
 

@@ -165,8 +165,14 @@ class Topology:
     @property
     def step_length(self) -> int:
         """Return how long a step may be (microseconds), in which no timer can be set and fall due."""
-        due = [one for one in self.states.values() if one.falls_due]
-        return min((one.min_delay if isinstance(one, Timer) else (one.ttl or 0) // TTL_PARTS for one in due), default=0)
+        due = [state for state in self.states.values() if state.falls_due]
+        return min(
+            (
+                declared.min_delay if isinstance(declared, Timer) else (declared.ttl or 0) // TTL_PARTS
+                for declared in due
+            ),
+            default=0,
+        )
 
     def _declare(self, state: State) -> None:
         if state.version < 1:
@@ -248,8 +254,8 @@ class Topology:
         states = {
             state.name: {field.name: str(field.type) for field in state.columns} for state in self.states.values()
         }
-        timers = [one.name for one in self.states.values() if isinstance(one, Timer)]
-        events = {one.name: {"every_us": one.every, "overdue": one.on_missed} for one in self.events.values()}
+        timers = [state.name for state in self.states.values() if isinstance(state, Timer)]
+        events = {event.name: {"every_us": event.every, "overdue": event.on_missed} for event in self.events.values()}
         recorded = {
             "topology": self.name,
             "depots": list(self.depots),
@@ -265,11 +271,11 @@ class Topology:
         """Return the columns of the table of states. Raises TopologyError for a name with two types."""
         fields = {field.name.lower(): (field, "Windrow's own table") for field in tables.topology_schema(raw=raw)}
         for state in self.states.values():
-            for one in state.stored:
-                known, where = fields.setdefault(one.name.lower(), (one, f"the state {state.name}"))
-                if (known.name, known.type) != (one.name, one.type):
+            for column in state.stored:
+                known, where = fields.setdefault(column.name.lower(), (column, f"the state {state.name}"))
+                if (known.name, known.type) != (column.name, column.type):
                     raise TopologyError(
-                        f"{state.name}: the column {one.name!r} is {one.type} here, in {where} {known.name!r} is "
+                        f"{state.name}: the column {column.name!r} is {column.type} here, in {where} {known.name!r} is "
                         f"{known.type}",
                         "Give columns of different types different names, since all states are in one table.",
                     )

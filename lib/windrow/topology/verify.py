@@ -322,7 +322,9 @@ def _replayed(
     except WindrowError as error:
         findings.append(f"the replay: {error.message}")
         return {}
-    for one in replayed.differences:
-        check = f"a replay gives the rows of the state {one.state}"
-        findings.append(Difference(check, "the same", f"{one.key_count} keys with others", examples=(*one.examples,)))
+    for difference in replayed.differences:
+        check = f"a replay gives the rows of the state {difference.state}"
+        findings.append(
+            Difference(check, "the same", f"{difference.key_count} keys with others", examples=(*difference.examples,))
+        )
     return replayed.digests

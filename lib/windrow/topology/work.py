@@ -69,7 +69,7 @@ class FunctionCalls:
     def run(self) -> None:
         """Call the functions: in step once for each time at which something is due, else once."""
         topology, due = self.topology, self.due
-        stepped = topology.in_step and any(one.falls_due for one in topology.states.values())
+        stepped = topology.in_step and any(state.falls_due for state in topology.states.values())
         forms = {function.form for function in topology.functions}
         # guard: steps-of-tables
         if stepped and forms == {"arrow"} and not any(map(_is_on_executors, self.plan.depots.values())):
@@ -154,7 +154,7 @@ class FunctionCalls:
         """Return how many rows are appended to each output, NULL where Spark has them, for the history."""
         counted = []
         for output, rows in self._by_output().items():
-            here = [one.num_rows for one in rows if isinstance(one, pa.Table)]
+            here = [row.num_rows for row in rows if isinstance(row, pa.Table)]
             counted.append({"output": output, "rows": sum(here) if len(here) == len(rows) else None})
         return pa.array([counted or None], tables.APPENDED)
 
@@ -162,21 +162,21 @@ class FunctionCalls:
         self, here: pa.Table, history: Mapping[str, object], migrated: Mapping[str, pa.Table]
     ) -> MicrobatchResult:
         """Return the rows to commit: those of the states, those that are `here`, and what formats gave besides."""
-        few = {name: one if isinstance(one, ArrowState) else one.few for name, one in self.states.items()}
+        few = {name: state if isinstance(state, ArrowState) else state.few for name, state in self.states.items()}
         changed = {**migrated}
         for name, state in few.items():
             if (rows := state.changes()) is not None:
                 changed[name] = self._declared(name).as_stored(rows)
-        extra, spread = self._extra(), any(_is_on_executors(one) for one in self.plan.depots.values())
+        extra, spread = self._extra(), any(_is_on_executors(depot) for depot in self.plan.depots.values())
         schema, states = self.plan.primed.progress.schema, self.states.values()
-        changes = [one.changes(schema) for one in states if not isinstance(one, ArrowState)]
+        changes = [state.changes(schema) for state in states if not isinstance(state, ArrowState)]
         frames = [rows for rows in changes if rows is not None]
-        if frames or any(one.processed_on == "executors" for one in extra):
+        if frames or any(rows.processed_on == "executors" for rows in extra):
             from windrow.topology.frame_state import rows_to_commit
 
             return rows_to_commit(self.plan, frames, [*extra, *map(ArrowRows, [here, *changed.values()])], history)
         rows, processed_on = (
-            pa.concat_tables([here, *(one.table() for one in extra)]),
+            pa.concat_tables([here, *(rows.table() for rows in extra)]),
             "executors" if spread else "driver",
         )
         counts = MicrobatchCounts.with_states(rows, changed.values())

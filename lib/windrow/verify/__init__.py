@@ -209,7 +209,7 @@ class Checks:
     def _read_depot(self, first: int) -> DepotMessages:
         """Read the depot; if only Spark can map its columns, it is not checked and the report says so."""
         log, rows, ledger, columns = self._depot, self._messages, self._ledger(self._wanted[-1]), dict(self._columns)
-        last = max(one.depot_version for one in self._reached)
+        last = max(position.depot_version for position in self._reached)
         try:
             if ledger.raw:
                 # It alone imports the settings, and with them the rules.

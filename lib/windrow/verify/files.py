@@ -205,7 +205,7 @@ def _outside(files: Sequence[tuple[str, pa.Table]], entries: Mapping[str, Mappin
         fields = [field for field in schema if _has_range(field.type)]
         rows = pa.concat_tables([rows for _, rows in alike])
         columns = [_microseconds(rows[field.name]) for field in fields]
-        number = pa.array(np.repeat(np.arange(len(alike)), [one.num_rows for _, one in alike]))
+        number = pa.array(np.repeat(np.arange(len(alike)), [rows.num_rows for _, rows in alike]))
         # Columns by their places, because one may have any name.
         ranges = pa.table([number, *columns], [str(place) for place in range(-1, len(fields))]).group_by("-1")
         for row in ranges.aggregate([(str(place), "min_max") for place in range(len(fields))]).to_pylist():

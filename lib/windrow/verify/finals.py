@@ -38,7 +38,7 @@ def check_finals(before: Ledger, after: Ledger) -> Iterator[Difference]:
     is left out. Raises TableUnreadableError for a file that is gone.
     """
     revision = last_revision(before)
-    old, new = (final_files(one.table) for one in (before, after))
+    old, new = (final_files(snapshot.table) for snapshot in (before, after))
     gone, others = old.keys() - new.keys(), [path for path in new if path not in old and (new[path] or 0) <= revision]
     if not gone and not others:
         return
@@ -59,14 +59,14 @@ def final_files(table: DeltaTable) -> dict[str, int | None]:
     listed = to_plain_types(pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all())
     names = [name for name in ("path", "partition.state", "min.revision") if name in listed.column_names]
     entries = times_to_numbers(listed.select(names)).to_pylist()
-    return {unquote(one["path"]): one.get("min.revision") for one in entries if one["partition.state"] in FINAL}
+    return {unquote(entry["path"]): entry.get("min.revision") for entry in entries if entry["partition.state"] in FINAL}
 
 
 def _rows(ledger: Ledger, paths: Iterable[str], names: list[str], where: ds.Expression | None) -> pa.RecordBatchReader:
     """Return a reader over the rows in some files of a ledger."""
     wanted, store = set(paths), table_files(ledger.location, ledger.table)
     table = ledger.table.to_pyarrow_dataset(filesystem=store)
-    files = [one for one in table.get_fragments() if unquote(one.path) in wanted]
+    files = [get_fragment for get_fragment in table.get_fragments() if unquote(get_fragment.path) in wanted]
     return (
         ds.FileSystemDataset(files, table.schema, table.format, store).scanner(columns=names, filter=where).to_reader()
     )

@@ -54,7 +54,11 @@ class Log:
     def lasting(self, last_version: int) -> list[int]:
         """Return the commits up to a version that are not Windrow's and that no RESTORE has undone."""
         undone = [(at, to) for at, to in self.restored.items() if at <= last_version]
-        return [one for one in self.foreign if one <= last_version and not any(to < one < at for at, to in undone)]
+        return [
+            number
+            for number in self.foreign
+            if number <= last_version and not any(to < number < at for at, to in undone)
+        ]
 
 
 def read_log(table: DeltaTable, location: str, role: str, since: int = 0) -> Log:
@@ -133,8 +137,8 @@ def _changed_by(location: str, version: int) -> Iterator[Difference]:
 
     If the count of microbatches grew by one, the commit is a microbatch: Spark cannot add a note everywhere.
     """
-    before, after = (_controls(location, one) for one in (version - 1, version))
-    count_before, count_after = (pc.max(one["microbatch"]).as_py() or 0 for one in (before[1], after[1]))
+    before, after = (_controls(location, number) for number in (version - 1, version))
+    count_before, count_after = (pc.max(rows["microbatch"]).as_py() or 0 for rows in (before[1], after[1]))
     if count_after == count_before + 1:
         return
     expected = f"history and progress as in version {version - 1}, before a commit that is no microbatch"

@@ -155,7 +155,7 @@ class Report(ReportStatus):
 
 def at_version(version: int, findings: Iterable[Found]) -> list[Found]:
     """Return differences with the ledger version in which they were found."""
-    return [one if isinstance(one, str) else replace(one, ledger_version=version) for one in findings]
+    return [finding if isinstance(finding, str) else replace(finding, ledger_version=version) for finding in findings]
 
 
 def merge_findings(findings: Iterable[Found]) -> list[Found]:
@@ -164,26 +164,26 @@ def merge_findings(findings: Iterable[Found]) -> list[Found]:
     What was found begins with a number of rows, as `differing` says it.
     """
     whole: dict[Any, Found] = {}
-    for one in findings:
-        match = NUMBERED.fullmatch(one.found) if isinstance(one, Difference) else None
-        if not isinstance(one, Difference) or match is None:
-            whole[str(one)] = one
+    for finding in findings:
+        match = NUMBERED.fullmatch(finding.found) if isinstance(finding, Difference) else None
+        if not isinstance(finding, Difference) or match is None:
+            whole[str(finding)] = finding
             continue
-        before = whole.get(key := (one.check, one.expected, match[2]))
+        before = whole.get(key := (finding.check, finding.expected, match[2]))
         if not isinstance(before, Difference):
-            whole[key] = one
+            whole[key] = finding
             continue
         count = int(before.found.split(" ")[0]) + int(match[1])
-        examples = (*before.examples, *one.examples)[:EXAMPLES]
-        whole[key] = replace(one, found=f"{count} {match[2]}", examples=examples)
+        examples = (*before.examples, *finding.examples)[:EXAMPLES]
+        whole[key] = replace(finding, found=f"{count} {match[2]}", examples=examples)
     return list(whole.values())
 
 
 def parted(findings: Iterable[Found]) -> tuple[tuple[Difference, ...], tuple[str, ...]]:
     """Return the differences, and what could not be checked."""
     every = list(findings)
-    differences = tuple(one for one in every if isinstance(one, Difference))
-    return differences, tuple(one for one in every if isinstance(one, str))
+    differences = tuple(entry for entry in every if isinstance(entry, Difference))
+    return differences, tuple(entry for entry in every if isinstance(entry, str))
 
 
 def difference_in_rows(check: str, expected: str, rows: pa.Table, noun: str) -> list[Difference]:

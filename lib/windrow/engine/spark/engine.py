@@ -242,7 +242,7 @@ class SparkEngine(Engine):
 
     def append(self, place: str, rows: Sequence[pa.Table | DataFrame], transaction: tuple[str, int], note: str) -> None:
         """Append rows to a table in one commit, unless its log has this transaction; create it if it is missing."""
-        frames = [frame_of(self._session, one) if isinstance(one, pa.Table) else one for one in rows]
+        frames = [frame_of(self._session, row) if isinstance(row, pa.Table) else row for row in rows]
         frame = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
         self.create(place, schema_of(frame).empty_table(), "")
         try:

@@ -82,7 +82,7 @@ class SparkLog:
 
     def history(self, since: int) -> list[dict[str, Any]]:
         """Return the commits from a version on, newest first, as `windrow.delta.table.history` does."""
-        return [one | {"timestamp": one["timestamp"] // 1_000} for one in reversed(self._since(since, None))]
+        return [entry | {"timestamp": entry["timestamp"] // 1_000} for entry in reversed(self._since(since, None))]
 
     def notes(self) -> list[tuple[dict[str, Any], int | None]]:
         """Return the notes of the commits, and how many rows each added, oldest first; none without a table."""
@@ -97,17 +97,17 @@ class SparkLog:
 
     def _counted(self, commits: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return commits with `rows_in_files` for those that do not say how many rows they added."""
-        silent = [one["version"] for one in commits if rows_added(one) is None]
+        silent = [commit["version"] for commit in commits if rows_added(commit) is None]
         try:
             self._added |= self._added_in([version for version in silent if version not in self._added])
         except PySparkException:  # a catalog may keep the log to itself
             return commits
         counts = {
-            one["version"]: self._added[one["version"]].rows(one["operation"])
-            for one in commits
-            if one["version"] in self._added
+            commit["version"]: self._added[commit["version"]].rows(commit["operation"])
+            for commit in commits
+            if commit["version"] in self._added
         }
-        return [one | {"rows_in_files": counts.get(one["version"])} for one in commits]
+        return [commit | {"rows_in_files": counts.get(commit["version"])} for commit in commits]
 
     def _added_in(self, versions: Iterable[int]) -> dict[int, Added]:
         """Return the files that versions added; nothing if there is no table."""

@@ -94,16 +94,16 @@ class Queue:
 
     def take(self, arrived: Iterable[QueuedChunk], max_pending_bytes: int) -> Iterator[Step]:
         """Take chunks version by version, and yield in order what becomes of them and of held ones."""
-        in_order = sorted(arrived, key=lambda one: (one.version, one.number, one.received_at, one.digest))
+        in_order = sorted(arrived, key=lambda chunk: (chunk.version, chunk.number, chunk.received_at, chunk.digest))
         for version, chunks in groupby(in_order, attrgetter("version")):
             yield from self._take(version, chunks, max_pending_bytes)
             self.digests = self.digests[-REMEMBERED_CHUNKS * DIGEST_BYTES :]
 
     def _take(self, version: int, arrived: Iterable[QueuedChunk], max_pending_bytes: int) -> Iterator[Step]:
         ordinals = Counter[int]()
-        for one in arrived:
-            chunk = one._replace(ordinal=ordinals[one.number])
-            ordinals[one.number] += 1
+        for sent in arrived:
+            chunk = sent._replace(ordinal=ordinals[sent.number])
+            ordinals[sent.number] += 1
             why = self._refusal(chunk)
             if why is None:
                 self.waiting[chunk.number] = chunk

@@ -76,13 +76,13 @@ Step: TypeAlias = ByteRun | ChunkGap  # what follows next in a source
 def steps_of(released: Iterable[ReleasedChunk | ChunkGap]) -> Iterator[Step]:
     """Join the chunks that a queue released, up to each gap."""
     taken: list[ReleasedChunk] = []
-    for one in released:
-        if isinstance(one, ReleasedChunk):
-            taken.append(one)
+    for chunk in released:
+        if isinstance(chunk, ReleasedChunk):
+            taken.append(chunk)
             continue
         if taken:
             yield ByteRun.of(taken)
-        yield one
+        yield chunk
         taken = []
     if taken:
         yield ByteRun.of(taken)

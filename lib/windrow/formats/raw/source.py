@@ -79,7 +79,7 @@ class RawSourceState:
             "pieces": self.pieces.tolist(),
         }
         if self.encoded or self.decoded[0]:
-            framing |= {"decoded": self.decoded, "encoded": [[one.offset, one.version] for one in self.encoded]}
+            framing |= {"decoded": self.decoded, "encoded": [[piece.offset, piece.version] for piece in self.encoded]}
         yield {
             "id": f"raw/{encode_name(self.name)}",
             "raw_source": self.name,
@@ -113,7 +113,9 @@ class RawSourceState:
         encoded = [chunk for chunk in kept if chunk.number < own["chunk"]]
         # A row that was written when its chunk had to wait has the version of its arrival.
         places = framing.get("encoded", ())
-        encoded = [one._replace(offset=at, version=version) for one, (at, version) in zip(encoded, places, strict=True)]
+        encoded = [
+            piece._replace(offset=at, version=version) for piece, (at, version) in zip(encoded, places, strict=True)
+        ]
         waiting = {chunk.number: chunk for chunk in kept[len(encoded) :]}
         return cls(
             name=own["raw_source"],
@@ -151,11 +153,11 @@ def changes(before: pa.Table, touched: Iterable[RawSourceState]) -> pa.Table:
         own, ids = list(source.rows()), known[source.name]
         cut = source.encoded[0].number if source.encoded else None  # the only chunk that may have become shorter
         rows += [
-            one | {"known": one["id"] in ids}
-            for one in own
-            if one["id"] not in ids or "framing" in one or one["chunk"] == cut
+            row | {"known": row["id"] in ids}
+            for row in own
+            if row["id"] not in ids or "framing" in row or row["chunk"] == cut
         ]
-        gone = ids - {one["id"] for one in own}
+        gone = ids - {row["id"] for row in own}
         rows += [{"id": id_, tables.DELETED: True, "known": True, "raw_source": source.name} for id_ in sorted(gone)]
     columns = {field.name: pa.array([row.get(field.name) for row in rows], field.type) for field in SCHEMA}
     return pa.table(columns | {"state": pa.repeat(string_scalar("partial"), len(rows))}, SCHEMA)

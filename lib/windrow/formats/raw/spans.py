@@ -55,7 +55,7 @@ class RecordSpans:
         """Combine the spans of segments."""
         base = np.cumsum([0, *(len(segment.buffer) for segment in segments)])[:-1]
         framed = [segment.framed for segment in segments]
-        counts = [len(one.start) for one in framed]
+        counts = [len(result.start) for result in framed]
         first = np.cumsum([0, *counts])[:-1]
         shift = np.repeat(base, counts)
         pieces = [segment.pieces.copy() for segment in segments]
@@ -66,9 +66,9 @@ class RecordSpans:
             segments=segments,
             buffer=concat_arrays([segment.buffer for segment in segments], np.uint8),
             pieces=np.concatenate([np.empty((0, 5), np.int64), *pieces]),
-            start=concat_arrays([one.start for one in framed], np.int64) + shift,
-            end=concat_arrays([one.end for one in framed], np.int64) + shift,
-            kind=concat_arrays([one.kind for one in framed], np.int64),
+            start=concat_arrays([result.start for result in framed], np.int64) + shift,
+            end=concat_arrays([result.end for result in framed], np.int64) + shift,
+            kind=concat_arrays([result.kind for result in framed], np.int64),
             version=concat_arrays([segment.version for segment in segments], np.int64),
             segment=np.repeat(np.arange(len(segments)), counts),
             headers=np.array(headers, np.int64),
@@ -119,7 +119,7 @@ class RecordSpans:
         buffer = read_only(self.buffer)
         texts = Texts(buffer, self.start[spans], self.end[spans], np.ones(spans.size, np.bool_))
         number = np.cumsum(texts.end - texts.start) // CONTENT_BYTES
-        arrays = [texts.take(np.flatnonzero(number == one)).array(pa.binary()) for one in np.unique(number)]
+        arrays = [texts.take(np.flatnonzero(number == group)).array(pa.binary()) for group in np.unique(number)]
         return pa.chunked_array(arrays, pa.binary())
 
     def _names(self, spans: Ints) -> pa.Array:

@@ -93,7 +93,7 @@ def frame_chunks(rows: pa.Table, partial: pa.Table, format_: Format) -> FramedCh
     touched = {name: sources.get(name) or RawSourceState(name) for name in arrived}
     kept = sum(source.byte_count for source in touched.values())
     rejects = invalid_of(rows)
-    read = sum(one["bytes"] for one in rejects) + sum(chunks.byte_count for chunks in arrived.values())
+    read = sum(reject["bytes"] for reject in rejects) + sum(chunks.byte_count for chunks in arrived.values())
     result: list[Segment] = []
     excess = 0
     for name, chunks in arrived.items():
@@ -115,8 +115,8 @@ def release_chunks(
     if chunks.taken_by(source.queue):
         return [chunks.run()], []
     taken = list(source.queue.take(chunks, format_.limits.max_pending_bytes))
-    refused = [_refused(source.name, one) for one in taken if isinstance(one, RejectedChunk)]
-    return list(steps_of(one for one in taken if not isinstance(one, RejectedChunk))), refused
+    refused = [_refused(source.name, chunk) for chunk in taken if isinstance(chunk, RejectedChunk)]
+    return list(steps_of(chunk for chunk in taken if not isinstance(chunk, RejectedChunk))), refused
 
 
 def give_up_source(name: str, partial: pa.Table, format_: Format, reject: Mapping[str, Any]) -> StageResult:
@@ -172,7 +172,7 @@ def _framed(values: RecordValues, segments: Iterable[Segment]) -> int:
     """Count the bytes of good records, headers and byte-order marks."""
     size = values.spans.end - values.spans.start
     bad = values.bad["record"].to_numpy()
-    return int(size.sum() - size[bad].sum()) + sum(one.mark for one in segments)
+    return int(size.sum() - size[bad].sum()) + sum(segment.mark for segment in segments)
 
 
 def _bytes(rejects: pa.Table, *, repeated: bool) -> int:

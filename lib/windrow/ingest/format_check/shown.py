@@ -42,10 +42,10 @@ def values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
         every: Iterable[tuple[Any, ...]] = zip(*members, strict=True) if members else [()] * len(array)
         return [dict(zip(names, row, strict=True)) if good else None for good, row in zip(valid, every, strict=True)]
     if pa.types.is_map(array.type):
-        entries = ((one.values.field(0), one.values.field(1)) if one.is_valid else None for one in array)
-        return [None if one is None else dict(zip(*map(values, one), strict=True)) for one in entries]
+        entries = ((scalar.values.field(0), scalar.values.field(1)) if scalar.is_valid else None for scalar in array)
+        return [None if entry is None else dict(zip(*map(values, entry), strict=True)) for entry in entries]
     if pa.types.is_list(array.type) or pa.types.is_fixed_size_list(array.type):
-        return [None if one.values is None else values(one.values) for one in array]
+        return [None if scalar.values is None else values(scalar.values) for scalar in array]
     if pa.types.is_temporal(array.type) or pa.types.is_decimal(array.type):
         return array.cast(pa.string()).to_pylist()
     return [_plain(value) for value in array.to_pylist()]

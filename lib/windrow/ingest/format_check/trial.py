@@ -136,7 +136,7 @@ class CheckedSource:
         buffer = np.frombuffer(self.tail + content, np.uint8)
         newlines = np.flatnonzero(buffer == NEWLINE)
         rejects = staged.rejects.sort_by([("chunk", "ascending"), ("offset", "ascending")])
-        first = [self._placed(one, newlines) for one in rejects.slice(0, self.most).to_pylist()]
+        first = [self._placed(reject, newlines) for reject in rejects.slice(0, self.most).to_pylist()]
         left = sources_of(self.partial)[self.name]
         self.line += int(np.searchsorted(newlines, buffer.size - len(left.tail)))
         self.start, self.tail = self.byte_count - len(left.tail), left.tail
@@ -166,10 +166,10 @@ class CheckTotals:
     def add(self, file: str, piece: Piece, text: bool) -> None:
         """Add the result for a piece of a file."""
         counted = piece.rejects["reason"].value_counts().to_pylist()
-        self.reasons.update({one["values"]: one["counts"] for one in counted})
-        for one in piece.first[: self.most - len(self.rejects)]:
-            place = {name: one[name] for name in ("line", "offset", "reason", "field", "detail")}
-            self.rejects.append(Rejected(file=file, record_preview=shown.preview(one["content"], text), **place))
+        self.reasons.update({row["values"]: row["counts"] for row in counted})
+        for start in piece.first[: self.most - len(self.rejects)]:
+            place = {name: start[name] for name in ("line", "offset", "reason", "field", "detail")}
+            self.rejects.append(Rejected(file=file, record_preview=shown.preview(start["content"], text), **place))
         wanted = self.most - sum(table.num_rows for table in self.sample)
         if wanted and piece.staged.fields.num_rows:
             self.sample.append(piece.staged.fields.slice(0, wanted))
@@ -185,7 +185,7 @@ class FormatChecker:
         self.format: Format = replace(with_codec, codec="none")  # a file is decompressed before it is cut
         self._columns = columns_of(self.format.parser.schema)
         self._conversion, self._note = self._converted(settings)
-        self._fields = {one.name: type_text(one) for one in parse(settings.format.fields)}
+        self._fields = {field.name: type_text(field) for field in parse(settings.format.fields)}
 
     def files(
         self,
@@ -233,12 +233,12 @@ class FormatChecker:
     def _checked(self, totals: CheckTotals) -> FormatCheckResult:
         names = self.format.parser.schema.names
         schema = with_places(self.format.parser.schema)
-        sample = pa.concat_tables([schema.empty_table(), *(one.select(schema.names) for one in totals.sample)])
+        sample = pa.concat_tables([schema.empty_table(), *(rows.select(schema.names) for rows in totals.sample)])
         messages, note = self._messages(sample)
         return FormatCheckResult(
             files=totals.files,
-            accepted_count=sum(one.accepted_count for one in totals.files),
-            rejected=sum(one.rejected for one in totals.files),
+            accepted_count=sum(file.accepted_count for file in totals.files),
+            rejected=sum(file.rejected for file in totals.files),
             reasons=dict(totals.reasons.most_common()),
             rejects=totals.rejects,
             fields={name: type_ for name, type_ in self._fields.items() if name in names},

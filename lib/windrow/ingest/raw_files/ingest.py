@@ -66,9 +66,9 @@ def ingest(  # noqa: PLR0913 - the options of the command
     sources = _sources(files, raw_source)
     create_depot(location, None, retention)
     depot = RawDepot(location)
-    for one in sources:
-        depot.require_same(one.file, one.raw_source, one.byte_count)
-    passed = ByteCounter([one.byte_count for one in sources], progress)
+    for source in sources:
+        depot.require_same(source.file, source.raw_source, source.byte_count)
+    passed = ByteCounter([source.byte_count for source in sources], progress)
     reading = RawFileReader(depot, now, chunk_bytes, max_commit_bytes, part or FormatSettings(), passed)
     with closing(reading.in_order(sources, readers)) as portions:
         for _ in sources:

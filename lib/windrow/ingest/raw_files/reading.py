@@ -88,8 +88,8 @@ class RawFileReader:
                     ahead.popleft()
             finally:
                 self.passed.stop.set()
-                for one in ahead:
-                    one.leave(self.depot.discard)
+                for part in ahead:
+                    part.leave(self.depot.discard)
 
     def read(self, source: SourceFile) -> Generator[FilePart, None, None]:
         """Read a file to its end, and write the chunks after those that the depot has of its raw source."""

@@ -67,22 +67,24 @@ def examine_tables(
 ) -> list[Finding]:
     """Check the machine and tables; `findings` are about the settings, or about what a topology declares."""
     findings = [*safely(check_machine, engine, network), *findings]
-    for one in tables:
-        result = _of_table(one, now)
+    for table in tables:
+        result = _of_table(table, now)
         findings += (
-            [replace(finding, message=f"{one.name}: {finding.message}") for finding in result] if one.name else result
+            [replace(finding, message=f"{table.name}: {finding.message}") for finding in result]
+            if table.name
+            else result
         )
     return sorted(findings, key=lambda finding: list(ABOUT).index(finding.code))
 
 
-def _of_table(one: ExaminedTable, now: int) -> list[Finding]:
+def _of_table(table: ExaminedTable, now: int) -> list[Finding]:
     """Check where a table is, and the table itself if it can be opened."""
-    role, findings = one.role, safely(check_storage, one.role, one.location)
+    role, findings = table.role, safely(check_storage, table.role, table.location)
     try:
-        opened, checks = one.open()
+        opened, checks = table.open()
     except WindrowError as refused:
-        return [*findings, explain_unopened(role, one.location, refused)]
-    findings.append(ok(role, f"{one.location}, version {opened.version}"))
+        return [*findings, explain_unopened(role, table.location, refused)]
+    findings.append(ok(role, f"{table.location}, version {opened.version}"))
     for check in checks:
         findings += safely(check, opened)
     if isinstance(opened.table, DeltaTable):

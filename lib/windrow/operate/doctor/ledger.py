@@ -88,5 +88,5 @@ def check_paused(ledger: OpenLedger) -> Iterator[Finding]:
 
 def check_warnings(ledger: OpenLedger) -> Iterator[Finding]:
     """Report windows that split early, shared and wrong clocks, and a `max_delay` that is too short."""
-    for one in warnings_of(ledger.book):
-        yield warning(one.code, one.message, one.hint, one.sources)
+    for reason in warnings_of(ledger.book):
+        yield warning(reason.code, reason.message, reason.hint, reason.sources)

@@ -43,7 +43,7 @@ def check_data_files(role: str, table: DeltaTable) -> Iterator[Finding]:
     if root is None:
         return
     added = pa.table(table.get_add_actions(flatten=True)).select(["path", "size_bytes"]).to_pylist()
-    files = [(root / unquote(one["path"]), one["size_bytes"]) for one in added]
+    files = [(root / unquote(file["path"]), file["size_bytes"]) for file in added]
     wrong = [file.name for file, size in files if not file.exists() or file.stat().st_size != size]
     if wrong:
         message = f"{len(wrong):,} of {len(added):,} data files are gone or have another size, such as {wrong[0]}"

@@ -95,8 +95,8 @@ class KafkaBridge:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         """Leave the group."""
         self._consumer.close()
-        for one in self._partitions.values():
-            one.close()
+        for partition in self._partitions.values():
+            partition.close()
 
     def stop(self) -> None:
         """Ask for the end: what was received is committed first. Signal handlers may call it."""
@@ -115,8 +115,8 @@ class KafkaBridge:
             try:
                 while not (self._stopped or self._is_at_end() or (until is not None and time.monotonic() >= until)):
                     self._turn()
-                for one in list(self._partitions.values()):
-                    self._settle(one)
+                for partition in list(self._partitions.values()):
+                    self._settle(partition)
                 self._measure()
             except KafkaException as raised:
                 raise self._named(raised) from raised
@@ -128,14 +128,14 @@ class KafkaBridge:
         """Tell whether the depot has every partition up to where it ended when this worker came there."""
         if not self._until_end or not self._assigned:
             return False
-        return all(0 <= one.ends_at <= one.reached for one in self._partitions.values())
+        return all(0 <= partition.ends_at <= partition.reached for partition in self._partitions.values())
 
     def _turn(self) -> None:
         """Receive messages, send them, and note what is committed."""
         self._take()
-        for one in list(self._partitions.values()):
-            if one.buffered or one.is_settled:
-                self._send(one)
+        for partition in list(self._partitions.values()):
+            if partition.buffered or partition.is_settled:
+                self._send(partition)
         self._measure()
         self._progress(self._counts)
         self._lines.tick(time.monotonic())
@@ -166,35 +166,37 @@ class KafkaBridge:
                 until = time.monotonic() + limits.linger / SECOND
             rows, size = rows + 1, size + len(message)
 
-    def _send(self, one: Partition) -> None:
+    def _send(self, partition: Partition) -> None:
         """Send what a partition holds, and read it again from the depot's offset if another worker was faster."""
         try:
-            fault = one.send(self._counts)
+            fault = partition.send(self._counts)
         except ProducerFencedError:
-            log.warning("another worker was faster", partition=one.name)
-            self._reopen(one)
+            log.warning("another worker was faster", partition=partition.name)
+            self._reopen(partition)
             return
         if fault:
-            self._lines.invalid(one.topic, fault, time.monotonic())
-        self._store(one)
+            self._lines.invalid(partition.topic, fault, time.monotonic())
+        self._store(partition)
 
-    def _settle(self, one: Partition) -> None:
+    def _settle(self, partition: Partition) -> None:
         """Wait for what is in flight, and forget what is held: the next worker reads it."""
-        one.buffered.clear()
+        partition.buffered.clear()
         with suppress(ProducerFencedError):
-            one.settle(self._counts)
-            self._store(one)
+            partition.settle(self._counts)
+            self._store(partition)
 
-    def _store(self, one: Partition) -> None:
+    def _store(self, partition: Partition) -> None:
         with suppress(KafkaException):
-            self._consumer.store_offsets(offsets=[TopicPartition(one.topic, one.number, one.reached)])
+            self._consumer.store_offsets(offsets=[TopicPartition(partition.topic, partition.number, partition.reached)])
 
     def _measure(self) -> None:
         """Note how far the depot is behind the broker."""
-        for one in self._partitions.values():
-            _, end = self._consumer.get_watermark_offsets(TopicPartition(one.topic, one.number), cached=True)
-            one.end = max(one.end, end)
-        self._counts.lag = sum(one.lag for one in self._partitions.values())
+        for partition in self._partitions.values():
+            _, end = self._consumer.get_watermark_offsets(
+                TopicPartition(partition.topic, partition.number), cached=True
+            )
+            partition.end = max(partition.end, end)
+        self._counts.lag = sum(partition.lag for partition in self._partitions.values())
 
     # Partitions.
 
@@ -203,10 +205,10 @@ class KafkaBridge:
 
     def _on_assign(self, consumer: Consumer, assigned: list[TopicPartition]) -> None:
         try:
-            for topic in {one.topic for one in assigned}:
+            for topic in {place.topic for place in assigned}:
                 self._require_same(topic)
-            for one in assigned:
-                one.offset = self._open(one.topic, one.partition).position
+            for place in assigned:
+                place.offset = self._open(place.topic, place.partition).position
             consumer.assign(assigned)
             self._assigned = self._answered = True
             self._counts.partitions = len(self._partitions)
@@ -241,12 +243,12 @@ class KafkaBridge:
         one.resume(low)
         return one
 
-    def _reopen(self, one: Partition) -> None:
+    def _reopen(self, partition: Partition) -> None:
         """Read a partition from the depot's offset again. Raises OffsetOutOfRangeError."""
-        self._settle(one)
-        one.close()
-        again = self._open(one.topic, one.number)
-        self._consumer.seek(TopicPartition(one.topic, one.number, again.position))
+        self._settle(partition)
+        partition.close()
+        again = self._open(partition.topic, partition.number)
+        self._consumer.seek(TopicPartition(partition.topic, partition.number, again.position))
 
     def _first(self, place: TopicPartition, low: int, high: int) -> int:
         """Return where a partition begins that the depot does not know."""
@@ -256,44 +258,44 @@ class KafkaBridge:
         offset: int = self._consumer.offsets_for_times([place], ANSWER)[0].offset
         return high if offset < 0 else offset
 
-    def _require_read(self, one: Partition, low: int) -> None:
+    def _require_read(self, partition: Partition, low: int) -> None:
         """Require that this group has read what the broker no longer has, or that somebody gave it up.
 
         What was read may be no message: control records, and messages of aborted transactions. Raises
         OffsetOutOfRangeError.
         """
-        if one.next > one.end:
+        if partition.next > partition.end:
             raise OffsetOutOfRangeError(
-                f"{one.name} ends at offset {one.end:,}, but the depot has it up to {one.next:,}: the topic was made "
-                "again, or the broker lost messages",
+                f"{partition.name} ends at offset {partition.end:,}, but the depot has it up to {partition.next:,}: "
+                "the topic was made again, or the broker lost messages",
                 NEW_GROUP_HINT,
             )
-        committed = self._consumer.committed([TopicPartition(one.topic, one.number)], ANSWER)[0].offset
+        committed = self._consumer.committed([TopicPartition(partition.topic, partition.number)], ANSWER)[0].offset
         if committed < low:
             raise OffsetOutOfRangeError(
-                f"{one.name} begins at offset {low:,}, but the depot has it only up to {one.next:,}: the broker has "
-                "removed messages that were not read",
-                f"To go on without them: kafka-consumer-groups --group {self._kafka.group_id} --topic {one.topic} "
-                "--reset-offsets --to-earliest --execute.",
+                f"{partition.name} begins at offset {low:,}, but the depot has it only up to {partition.next:,}: "
+                "the broker has removed messages that were not read",
+                f"To go on without them: kafka-consumer-groups --group {self._kafka.group_id} "
+                f"--topic {partition.topic} --reset-offsets --to-earliest --execute.",
             )
-        log.warning("offsets removed", partition=one.name, depot_has_up_to=one.next, begins_at=low)
+        log.warning("offsets removed", partition=partition.name, depot_has_up_to=partition.next, begins_at=low)
 
-    def _is_last(self, one: Partition, message: Any) -> bool:
+    def _is_last(self, partition: Partition, message: Any) -> bool:
         """Tell whether the first message of a partition, if any, is the last one in the depot: that is read again.
 
         Raises OffsetOutOfRangeError if another message has its offset, or none although nothing removes single
         messages.
         """
-        one.is_compared, last = True, one.next - 1
+        partition.is_compared, last = True, partition.next - 1
         gone = message is None or message.offset() > last
-        if gone and self._may_be_compacted(one.topic):
-            log.warning("last message gone", partition=one.name, offset=last)
+        if gone and self._may_be_compacted(partition.topic):
+            log.warning("last message gone", partition=partition.name, offset=last)
             return False
         # guard: kafka-last-message
-        if gone or not one.is_last(message):
+        if gone or not partition.is_last(message):
             raise OffsetOutOfRangeError(
-                f"{one.name} has {'no' if gone else 'another'} message at offset {last:,}, where the depot has one: "
-                "the broker lost messages, and others have their offsets now",
+                f"{partition.name} has {'no' if gone else 'another'} message at offset {last:,}, "
+                "where the depot has one: the broker lost messages, and others have their offsets now",
                 NEW_GROUP_HINT,
             )
         return True
@@ -425,7 +427,7 @@ def kafka_lag(settings: Settings, now: int) -> KafkaLag:
         reached = depot.transaction_version(marks(producer_id(kafka, f"{topic}/{number}")))
         lag = max(end - (start if reached is None else reached), 0)
         partitions.append(PartitionLag(topic, number, reached, end, lag))
-    total = sum(one.lag for one in partitions)
+    total = sum(partition.lag for partition in partitions)
     return KafkaLag(kafka.bootstrap_servers, kafka.group_id, time_text(now), total, tuple(partitions))
 
 
@@ -436,7 +438,7 @@ def _offsets(kafka: KafkaSettings) -> dict[tuple[str, int], tuple[int, int]]:
         places = [
             TopicPartition(topic, number)
             for topic, described in consumer.list_topics(timeout=ANSWER).topics.items()
-            if any(re.match(one, topic) if one[:1] == "^" else one == topic for one in kafka.topics)
+            if any(re.match(pattern, topic) if pattern[:1] == "^" else pattern == topic for pattern in kafka.topics)
             for number in described.partitions
         ]
         return {(at.topic, at.partition): consumer.get_watermark_offsets(at, ANSWER) for at in places}

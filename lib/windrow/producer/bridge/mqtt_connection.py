@@ -51,7 +51,7 @@ class Connection:
         self.session_kept = False
         self.lost_because = ""
         self._mqtt, self._receive = mqtt, receive
-        self._filters = [f"$share/{mqtt.share_name}/{one}" if mqtt.share_name else one for one in filters]
+        self._filters = [f"$share/{mqtt.share_name}/{filter_}" if mqtt.share_name else filter_ for filter_ in filters]
         self._accepted = self.is_subscribed = False
         self._client = self._create_client(mqtt)
 
@@ -116,7 +116,9 @@ class Connection:
     # Parts.
 
     def _subscribe(self) -> None:
-        self._client.subscribe([(one, SubscribeOptions(qos=1, retainHandling=ONLY_IF_NEW)) for one in self._filters])
+        self._client.subscribe(
+            [(filter_, SubscribeOptions(qos=1, retainHandling=ONLY_IF_NEW)) for filter_ in self._filters]
+        )
 
     def _await_broker(self, deadline: float) -> None:
         """Wait until the broker has read all that was written: it answers in order, so subscribe once more.
@@ -169,7 +171,7 @@ class Connection:
             return False
         if reading and isinstance(sock, ssl.SSLSocket) and sock.pending():
             return True
-        read = [one for one in (wake, sock if reading else None) if one is not None]
+        read = [side for side in (wake, sock if reading else None) if side is not None]
         readable, _, _ = select.select(read, [sock] if self._client.want_write() else [], [], seconds)
         return sock in readable
 
@@ -195,10 +197,10 @@ class Connection:
             )
 
     def _on_subscribe(self, _: Client, __: Any, ___: int, reasons: list[ReasonCode], ____: Any) -> None:
-        for one, reason in zip(self._filters, reasons, strict=False):
+        for filter_, reason in zip(self._filters, reasons, strict=False):
             if reason.is_failure or reason.value != 1:
                 raise BrokerError(
-                    f"the broker {self.host}:{self.port} refuses a subscription to {one!r} with QoS 1: {reason}",
+                    f"the broker {self.host}:{self.port} refuses a subscription to {filter_!r} with QoS 1: {reason}",
                     "Check the permissions of this user on the broker.",
                 )
         self.is_subscribed = True

@@ -77,16 +77,16 @@ class Topics:
 
     def match(self, topic: str) -> dict[str, str] | None:
         """Return the columns that a topic gives, by name; None if no pattern matches."""
-        return next((captured for one in self.patterns if (captured := one.match(topic)) is not None), None)
+        return next((captured for pattern in self.patterns if (captured := pattern.match(topic)) is not None), None)
 
     def filters(self) -> list[str]:
         """Return the filters to subscribe to, without those that others cover: a message would come twice."""
         kept: list[TopicPattern] = []
-        for one in self.patterns:
-            if any(_covers(other.levels, one.levels) for other in kept):
+        for pattern in self.patterns:
+            if any(_covers(other.levels, pattern.levels) for other in kept):
                 continue
-            kept = [other for other in kept if not _covers(one.levels, other.levels)] + [one]
-        return [one.filter for one in kept]
+            kept = [other for other in kept if not _covers(pattern.levels, other.levels)] + [pattern]
+        return [pattern.filter for pattern in kept]
 
 
 def _level(level: str, number: int, count: int, text: str) -> tuple[str, str | None]:

@@ -54,7 +54,7 @@ def suggest_grid(trial: Trial, rules: Rules) -> tuple[list[int], list[int]]:
 
 def round_duration_up(duration: float) -> int:
     """Return the next round duration that is no shorter, in microseconds."""
-    return next((one for one in ROUND if one >= duration), round_up(int(duration) + 1))
+    return next((length for length in ROUND if length >= duration), round_up(int(duration) + 1))
 
 
 def round_up(duration: int) -> int:

@@ -113,7 +113,7 @@ def sweep(
     pairs = list(product(_ordered(windows or own[0], "window"), _ordered(delays or own[1], "max_delay")))
     tried = [(*pair, *with_pair(fixed, *pair)) for pair in pairs]
     if not (windows or delays):
-        tried = [one for one in tried if one[3] is None or one[:2] == (fixed.window, fixed.max_delay)]
+        tried = [pair for pair in tried if pair[3] is None or pair[:2] == (fixed.window, fixed.max_delay)]
     rows = []
     for done, (window, max_delay, changed, warning) in enumerate(tried):
         progress(done, len(tried))
@@ -128,7 +128,7 @@ def _outcomes(trial: Trial, rules: Rules) -> Row:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ShortWindowWarning)
         chosen = {name: replace(rules, **choice) for name, choice in CHOICES.items()}
-    outcomes = {name: trial.outcome(one) for name, one in chosen.items()}
+    outcomes = {name: trial.outcome(rules) for name, rules in chosen.items()}
     compared = {f"{figure}_{name}": row[figure] for figure in COMPARED for name, row in outcomes.items()}
     return outcomes["keep" if rules.on_repeat == "keep" else rules.split_at] | compared
 

@@ -207,7 +207,7 @@ def _wrong_clocks(messages: pa.Table, processing_time: Ints, rows: Ints, rules: 
     counts = np.bincount(number, minlength=len(sources))
     rejected = np.bincount(number[(age > rules.max_delay) | (age < -rules.max_lead)], minlength=len(sources))
     nearly_all = np.flatnonzero((counts >= MIN_COUNT) & (rejected > REJECTED_SHARE * counts)).tolist()
-    count_of = {sources[one]: int(counts[one]) for one in nearly_all}
+    count_of = {sources[number]: int(counts[number]) for number in nearly_all}
     return {source: count_of[source] for source in wrong_clocks(list(count_of), len(sources))}
 
 

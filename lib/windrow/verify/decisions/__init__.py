@@ -146,7 +146,7 @@ def decide_part(
         judge_part(connection, derivation.choice)
         placed = derive(connection, derivation.sources, progress)
         checks = (check_ahead, check_rejected, check_windows, check_members)
-        differences = [one for check in checks for one in check(connection)]
+        differences = [difference for check in checks for difference in check(connection)]
         return DecisionCheck(differences, connection.sql(DECIDED).fetchall()[0][0], placed)
     except DataError as error:
         return _out_of_range(error)

@@ -69,8 +69,8 @@ class MicrobatchHistory:
 
         `reach` is how far behind the clock a window may end.
         """
-        rules = {name: [getattr(one, name) for one in self.rules] for name in ("max_delay", "max_lead")}
-        rules["reach"] = [one.max_lead + one.window for one in self.rules]
+        rules = {name: [getattr(rule, name) for rule in self.rules] for name in ("max_delay", "max_lead")}
+        rules["reach"] = [rule.max_lead + rule.window for rule in self.rules]
         number = np.arange(len(self.kinds))
         columns = {"microbatch": number, "kind": self.kinds, "raised": self.raised, "readable": number > self.gone}
         return pa.table(columns | rules)

@@ -107,7 +107,7 @@ def check_clocks(connection: DuckDBPyConnection, history: MicrobatchHistory) -> 
     rows = pa.table(
         {
             "microbatch": microbatch,
-            "kind": pa.array([history.kinds[one] for one in microbatch.to_pylist()], pa.string()),
+            "kind": pa.array([history.kinds[number] for number in microbatch.to_pylist()], pa.string()),
             "source": source,
             "clock by the log": by_log["clock"],
             "floor by the log": by_log["floor"],

@@ -101,7 +101,7 @@ def source_histories(connection: DuckDBPyConnection, history: MicrobatchHistory)
     histories = {}
     for source, reached_in, heights in connection.sql(HEIGHTS).fetchall():
         at = np.array(changed, np.int64)
-        before, after = (_floors(history, np.array(reached_in), np.array(heights), one) for one in (at - 1, at))
+        before, after = (_floors(history, np.array(reached_in), np.array(heights), version) for version in (at - 1, at))
         changes = []
         for place, microbatch in enumerate(changed):
             floor, flush = before[place], history.kinds[microbatch] == "flush"

@@ -59,7 +59,10 @@ class Invariant:
 def counting(invariants: Sequence[Invariant], views: Mapping[str, str]) -> list[str]:
     """Return for each relation the SQL that counts the failing rows of its invariants, in one row of named columns."""
     relations = dict.fromkeys(invariant.relation for invariant in invariants)
-    return [_counting([one for one in invariants if one.relation == relation], views) for relation in relations]
+    return [
+        _counting([invariant for invariant in invariants if invariant.relation == relation], views)
+        for relation in relations
+    ]
 
 
 def _counting(invariants: Sequence[Invariant], views: Mapping[str, str]) -> str:

@@ -104,10 +104,10 @@ def _without_spark(suite: ExpectationSuite) -> ExpectationSuite:
     """Return a suite that runs without Spark, in which queries of the user run as those of Windrow do."""
     from windrow.verify.quality.expectation import on_any_engine
 
-    runnable = [on_any_engine(one) for one in suite.expectations]
-    for one, expectation in zip(suite.expectations, runnable, strict=True):
+    runnable = [on_any_engine(expectation) for expectation in suite.expectations]
+    for declared, expectation in zip(suite.expectations, runnable, strict=True):
         if expectation is None:
-            name = (one.meta or {}).get("name", one.expectation_type)
+            name = (declared.meta or {}).get("name", declared.expectation_type)
             raise EngineUnavailableError(
                 f"the expectation {name} of {suite.name} needs Spark",
                 "Write it as an UnexpectedRowsExpectation, or give `check` a Spark session.",
@@ -123,10 +123,16 @@ def _validated(context: Any, suite: ExpectationSuite, rows: CheckedRows) -> list
 
     gx, results = library(), dict[int, Any]()
     for own, name in ((rows.of_windrow, suite.name), (rows.of_user, f"{suite.name}_on_spark")):
-        chosen = [one for one in suite.expectations if is_of_windrow(one) == (own is rows.of_windrow)]
+        chosen = [
+            expectation for expectation in suite.expectations if is_of_windrow(expectation) == (own is rows.of_windrow)
+        ]
         part = gx.ExpectationSuite(name=name, expectations=chosen)
-        results |= dict(zip((id(one) for one in chosen), _results(context, part, own) if chosen else (), strict=True))
-    return [results[id(one)] for one in suite.expectations]
+        results |= dict(
+            zip(
+                (id(expectation) for expectation in chosen), _results(context, part, own) if chosen else (), strict=True
+            )
+        )
+    return [results[id(expectation)] for expectation in suite.expectations]
 
 
 def _results(context: Any, suite: ExpectationSuite, rows: Rows) -> list[Any]:
@@ -135,7 +141,7 @@ def _results(context: Any, suite: ExpectationSuite, rows: Rows) -> list[Any]:
     known = context.suites.add(suite)
     definition = context.validation_definitions.add(gx.ValidationDefinition(name=suite.name, data=batch, suite=known))
     results = definition.run(batch_parameters={"dataframe": frame}, result_format="COMPLETE").results
-    place = {one.id: number for number, one in enumerate(known.expectations)}
+    place = {expectation.id: number for number, expectation in enumerate(known.expectations)}
     return sorted(results, key=lambda result: place.get(result.expectation_config.id, len(place)))
 
 

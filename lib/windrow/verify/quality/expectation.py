@@ -57,10 +57,13 @@ class FailingRows(LedgerMetric):
     @classmethod
     def compute(cls, asked: Named, rows: Rows) -> dict[str, Found]:
         """Count failures of all invariants of the relation in one pass, then fetch rows only for those that fail."""
-        invariants = [one for one in INVARIANTS.values() if one.relation.name == asked["relation"]]
+        invariants = [invariant for invariant in INVARIANTS.values() if invariant.relation.name == asked["relation"]]
         (statement,) = counting(invariants, rows.views)
         (counts,) = rows.ask(statement).to_pylist()
-        return {one.name: (counts[one.name], _first(one, rows) if counts[one.name] else []) for one in invariants}
+        return {
+            invariant.name: (counts[invariant.name], _first(invariant, rows) if counts[invariant.name] else [])
+            for invariant in invariants
+        }
 
 
 class SelectedRows(LedgerMetric):
@@ -98,28 +101,30 @@ class ExpectInvariant(UnexpectedRowsExpectation):
         return _result(metrics["windrow.failing_rows"][self.invariant])
 
 
-def is_of_windrow(one: Expectation) -> bool:
+def is_of_windrow(expectation: Expectation) -> bool:
     """Tell whether an expectation is one of Windrow's, which run on any engine."""
-    return isinstance(one, ExpectInvariant | ExpectNoRow)
+    return isinstance(expectation, ExpectInvariant | ExpectNoRow)
 
 
-def needs_messages(one: Expectation) -> bool:
+def needs_messages(expectation: Expectation) -> bool:
     """Tell whether an expectation is about the messages of batches, and not about a query of the user's."""
-    return isinstance(one, ExpectInvariant) and bool(OF_MESSAGES.search(INVARIANTS[one.invariant].relation.sql))
+    return isinstance(expectation, ExpectInvariant) and bool(
+        OF_MESSAGES.search(INVARIANTS[expectation.invariant].relation.sql)
+    )
 
 
-def on_any_engine(one: Expectation) -> Expectation | None:
+def on_any_engine(expectation: Expectation) -> Expectation | None:
     """Return an expectation that also runs without Spark; None if there is none."""
-    if is_of_windrow(one):
-        return one
+    if is_of_windrow(expectation):
+        return expectation
     own = UnexpectedRowsExpectation._validate  # noqa: SLF001 - an expectation that overrides it is another one
-    if not isinstance(one, UnexpectedRowsExpectation) or type(one)._validate is not own:  # noqa: SLF001 - the same
+    if not isinstance(expectation, UnexpectedRowsExpectation) or type(expectation)._validate is not own:  # noqa: SLF001 - the same
         return None
     return ExpectNoRow(
-        unexpected_rows_query=one.unexpected_rows_query,
-        severity=one.severity,
-        description=one.description,
-        meta=one.meta,
+        unexpected_rows_query=expectation.unexpected_rows_query,
+        severity=expectation.severity,
+        description=expectation.description,
+        meta=expectation.meta,
     )
 
 

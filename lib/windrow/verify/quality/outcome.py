@@ -42,7 +42,9 @@ class QualityResult:
     def failures(self, severity: str = "critical") -> tuple[Outcome, ...]:
         """Return the outcomes that do not hold, of this severity or above."""
         least = SEVERITIES.index(severity)
-        return tuple(one for one in self.outcomes if not one.passed and SEVERITIES.index(one.severity) >= least)
+        return tuple(
+            outcome for outcome in self.outcomes if not outcome.passed and SEVERITIES.index(outcome.severity) >= least
+        )
 
     @property
     def ok(self) -> bool:
@@ -51,7 +53,9 @@ class QualityResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON values."""
-        failed = {severity: sum(one.severity == severity for one in self.failures("info")) for severity in SEVERITIES}
+        failed = {
+            severity: sum(failure.severity == severity for failure in self.failures("info")) for severity in SEVERITIES
+        }
         return {"ok": self.ok, "failed": failed, "empty_states": list(self.empty_states), **asdict(self)}
 
 
@@ -83,8 +87,8 @@ def outcome_of(suite: str, result: Any) -> Outcome:
 
 def _raised(info: dict[str, Any]) -> str:
     """Return the message of the first exception: there is one for the expectation, or one for each of its metrics."""
-    infos = [info, *(one for one in info.values() if isinstance(one, dict))]
-    return next((str(one.get("exception_message")) for one in infos if one.get("raised_exception")), "")
+    infos = [info, *(part for part in info.values() if isinstance(part, dict))]
+    return next((str(info.get("exception_message")) for info in infos if info.get("raised_exception")), "")
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:

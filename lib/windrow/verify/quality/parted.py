@@ -19,9 +19,11 @@ from windrow.verify.report import EXAMPLES, Difference
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-CRITICAL = [one for one in INVARIANTS.values() if one.severity == "critical"]
-BY_STREAM = [one for one in CRITICAL if one.relation.name in ("batch", "window_type", "message", "rejection")]
-OVERALL = [one for one in CRITICAL if one not in BY_STREAM]
+CRITICAL = [invariant for invariant in INVARIANTS.values() if invariant.severity == "critical"]
+BY_STREAM = [
+    invariant for invariant in CRITICAL if invariant.relation.name in ("batch", "window_type", "message", "rejection")
+]
+OVERALL = [invariant for invariant in CRITICAL if invariant not in BY_STREAM]
 
 # A time that DuckDB cannot represent is NULL, as it is in a table that DuckDB reads.
 MACROS = """

@@ -112,8 +112,8 @@ def _legs(rows: pa.Table, ledger: Ledger) -> Iterator[tuple[Way, list[int]]]:
     def way(version: int) -> Way:
         return read[known[max(bisect_right(known, version) - 1, 0)]] if known else (None, None)
 
-    for one, versions in groupby(sorted(rows["version"].unique().to_pylist()), way):
-        yield one, list(versions)
+    for mapping, versions in groupby(sorted(rows["version"].unique().to_pylist()), way):
+        yield mapping, list(versions)
 
 
 def _format(recorded: str | None) -> Format:

@@ -48,7 +48,9 @@ def csv_record(section: FormatSettings) -> re.Pattern[bytes]:
     inside = (
         rb"[^%b]|%b%b" % (quote, quote, quote) if escape in {b"", quote} else rb"[^%b%b]|%b." % (quote, escape, escape)
     )
-    line, lines = (rb"%b(?:%b)*+%b *" % (quote, one, quote) for one in (rb"(?!%b)(?:%b)" % (end, inside), inside))
+    line, lines = (
+        rb"%b(?:%b)*+%b *" % (quote, character, quote) for character in (rb"(?!%b)(?:%b)" % (end, inside), inside)
+    )
     plain = rb"(?!%b)(?:(?!%b|%b).)*+" % (quote, column, end)
     strict = rb"(?:(?!%b|%b|%b).)*+" % (quote, column, end)
     first, then = rb"(?:%b|%b)" % (line, plain), rb"(?:%b|%b)" % (lines, strict)
