@@ -216,7 +216,7 @@ class DepotUnreadableError(OperationalError):
 
 
 class RowCountMismatchError(OperationalError):
-    """The change data feed gave another number of rows than the depot's commit added."""
+    """The change data feed returned a different number of rows than the depot's commit added."""
 
     retryable = True
 

@@ -296,7 +296,7 @@ def rows(reported: pa.Table) -> list[Row]:
 
 
 def place(row: Row) -> tuple[str, str, int, int]:
-    """Return what names a batch for ever."""
+    """Return what names a batch forever."""
     return row["source"], row["key"], row["window_start"], row["part"]
 
 

@@ -1,6 +1,6 @@
 """The lines of a `console` block: one command each, with what it prints if the block shows prompts (`$ `).
 
-`windrow` runs; one that goes on for ever (`--interval`, `--watch`) until it has said something. `python` runs a file of
+`windrow` runs; one that goes on forever (`--interval`, `--watch`) until it has said something. `python` runs a file of
 the page or of the repository. Targets of `make`, extras of `pip install` and scripts of `spark-submit` are looked up.
 Anything else, and what needs a shell (`|`, `>`, `&&`), is refused: it belongs into an `sh` block, or needs a reason not
 to be run.
@@ -96,7 +96,7 @@ def _expanded(word: str) -> list[str]:
 
 
 def _until_it_speaks(arguments: list[str], ends: signal.Signals) -> Said:
-    """Run a command that goes on for ever, in a process of its own, until it has printed a line."""
+    """Run a command that goes on forever, in a process of its own, until it has printed a line."""
     watches = "--watch" in arguments
     process = subprocess.Popen([*WINDROW, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     speaks = process.stdout if watches else process.stderr

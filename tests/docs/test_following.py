@@ -86,7 +86,7 @@ def test_follows(follow: Any, text: str) -> None:
 
 
 def test_for_ever(follow: Any) -> None:
-    """A command that goes on for ever is stopped when it has spoken."""
+    """A command that goes on forever is stopped when it has spoken."""
     follow("```console\nwindrow init\nwindrow status --watch\n```")
 
 

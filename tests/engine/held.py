@@ -29,7 +29,7 @@ WORKER = "CLUSTER_WORKER"
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A directory where the first tasks that come by say on which worker they are, and then wait for ever."""
+    """A directory where the first tasks that come by say on which worker they are, and then wait forever."""
 
     directory: str
     tasks: int

@@ -178,7 +178,7 @@ class TestRunner:
 
         def count(point):
             if point is Point.BEFORE_COMMIT and next(commits, None) is None:
-                pytest.fail("it is tried for ever")
+                pytest.fail("it is tried forever")
 
         runner = world.probed(embedded, count, max_retries=1)
         features = [TableFeatures.IdentityColumns]
@@ -198,7 +198,7 @@ class TestRunner:
 
         def refuse(point):
             if point is Point.BEFORE_COMMIT:
-                assert next(commits, None) is not None, "it is tried for ever"
+                assert next(commits, None) is not None, "it is tried forever"
                 raise ConcurrentCommitError("so it looks", "It did not.")
 
         runner = world.probed(embedded, refuse, max_retries=1)

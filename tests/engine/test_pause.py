@@ -45,7 +45,7 @@ class RemoteStore(EmbeddedSource):
         """Read with a copy."""
         self.reads += 1
         if self.reads > 10:
-            pytest.fail("it reads for ever")
+            pytest.fail("it reads forever")
         while self._before:
             self._before.pop()()
         with self.arrived(after, last_version) as arrivals:

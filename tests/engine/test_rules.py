@@ -45,7 +45,7 @@ def run(root: str, parts: list[Any], sequence: list[dict[str, Any]], max_message
 @given(seed=st.integers(0, 10_000), sequence=st.lists(RULES, min_size=2, max_size=4))
 def test_any_sequence(seed: int, sequence: list[dict[str, Any]]) -> None:
     """However the rules change: every message is in one batch or rejected, what is closed stays as it is, windows of a
-    stream never overlap, the ids stand for ever, and the result does not depend on how the log was cut into
+    stream never overlap, the ids stand forever, and the result does not depend on how the log was cut into
     microbatches.
     """
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:

@@ -61,7 +61,7 @@ def test_checkpoints_are_used_once(world: World, spark_engine: EngineFactory, tm
 
 @pytest.mark.ci
 def test_a_function_that_exits(world: World, spark_engine: EngineFactory) -> None:
-    """What asks to exit within a batch of Spark's stream ends the run, which does not wait for the batch for ever."""
+    """What asks to exit within a batch of Spark's stream ends the run, which does not wait for the batch forever."""
     world.publish(*log(versions=1))
 
     def leave(here: Point) -> None:

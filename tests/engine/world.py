@@ -91,7 +91,7 @@ class World:
     def runner(self, factory: EngineFactory, wrapped: Wrapped | None = None, **settings: Any) -> Runner:
         """Return a runner without idle ticks unless set, on the tables as `wrapped` returns them.
 
-        It fails the test rather than go on for ever. If nothing interferes, it tries nothing again: a failure that the
+        It fails the test rather than go on forever. If nothing interferes, it tries nothing again: a failure that the
         next attempt hides may have left something behind.
         """
         usual = {"idle_timeout": "never"} | ({"max_retries": 0} if wrapped is None else {})

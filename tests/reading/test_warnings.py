@@ -228,7 +228,7 @@ class TestDelay:
     def test_only_the_last_microbatches(
         self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """What was late long ago is not told for ever: only the last microbatches count."""
+        """What was late long ago is not told forever: only the last microbatches count."""
         world = World(tmp_path, clock)
         for at in range(3):
             late = [message("a", NOW - HOUR + one, NOW) for one in range(20 if at == 0 else 0)]

@@ -168,7 +168,7 @@ def _sentence(done: ProduceResult) -> str:
             f"{pluralize(done.skipped, 'line')} before them {'was' if done.skipped == 1 else 'were'} in the depot."
         )
     if done.has_unterminated_line:
-        sentences.append(f"Line {done.line + 1:,} has no end yet and was not sent.")
+        sentences.append(f"Line {done.line + 1:,} is unterminated and was not sent.")
     if done.stopped:
         sentences.append(f"Stopped after line {done.line:,}.")
     return " ".join(sentences)

@@ -37,7 +37,7 @@ CAUSES = (
             r"|AuthenticationFailed|AuthorizationFailure|40[13] (Forbidden|Unauthorized)|[Ss]tatus [Cc]ode: 40[13]"
         ),
         "the store refuses the credentials, or they lack the rights for this",
-        "Check the key, its secret and its rights to the bucket.",
+        "Check the key, its secret and its permissions for the bucket.",
     ),
     (
         r"URL scheme is not allowed",

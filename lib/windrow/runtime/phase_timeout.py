@@ -66,7 +66,7 @@ def _in_a_thread(phase: str, work: Callable[[], T]) -> T:
 
 @contextmanager
 def phase_timeout(phase: str, timeout: int | None, session: SparkSession | None) -> Iterator[None]:
-    """Run the block for at most `timeout` microseconds (None: for ever). Raises PhaseTimeoutError."""
+    """Run the block for at most `timeout` microseconds (None: forever). Raises PhaseTimeoutError."""
     if timeout is None:
         yield
         return

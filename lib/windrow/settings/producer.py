@@ -39,6 +39,6 @@ class ProducerOptions(ProducerSettings):
     def _has_room(self) -> Self:
         if self.max_message_bytes > self.max_buffer_bytes:
             raise ValueError(
-                "max_message_bytes must be at most max_buffer_bytes, or a large message would wait for ever"
+                "max_message_bytes must be at most max_buffer_bytes, or a large message would wait forever"
             )
         return self

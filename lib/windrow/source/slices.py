@@ -151,7 +151,7 @@ def slice_of(
 
 
 def require_whole(counted: Mapping[int, int], expected: Mapping[int, int | None]) -> None:
-    """Raise RowCountMismatchError for a version with another number of rows than its commit says it added."""
+    """Raise RowCountMismatchError for a version that has a different number of rows than its commit says it added."""
     for version, wanted in expected.items():
         if wanted is not None and counted.get(version, 0) != wanted:
             raise RowCountMismatchError(

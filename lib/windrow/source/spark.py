@@ -240,7 +240,7 @@ class Take:
 
     `failure` is the error of a call in this process. An error in another process comes back in the text of the stream's
     error, where `failure_in` finds it. A request to exit is passed on as well: it would end the thread that Spark
-    calls, and Spark would wait for it for ever.
+    calls, and Spark would wait for it forever.
     """
 
     def __init__(self, take: Callable[[DataFrame, int], int], start: int) -> None:

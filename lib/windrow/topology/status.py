@@ -36,8 +36,8 @@ class WaitStatus:
 class TopologyStatus(Status):
     """The status of a topology: the rows of each state, when events and timers are due, and the options that are set.
 
-    In step, `waits` says for which topologies it waits. `former_depots` were read before and are none of the topology
-    now.
+    In step, `waits` says for which topologies it waits. `former_depots` were read before and are no longer part of
+    the topology.
     """
 
     topology: str

@@ -44,7 +44,7 @@ class Depot:
 
     If several depots have reached the same time, the one with the smallest `priority` is read first. `fed_by` is the
     topology of which the depot is an output, or the state. In step, no other depot overtakes it: they wait for what
-    that topology has not read yet, but not longer than `wait` after it stopped (such as `10m`; for ever by default).
+    that topology has not read yet, but not longer than `wait` after it stopped (such as `10m`; forever by default).
     """
 
     location: str
