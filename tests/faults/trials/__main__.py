@@ -100,10 +100,13 @@ def tried(fault: Fault, factory: EngineFactory, chosen: Any) -> Result:
     """Try one fault, more often than asked for if it has not struck by then, and say how far it is."""
     result = Result(fault.name, factory.name)
     times = fault.times(factory.name, chosen.times)
+    said = 0
     for counted in tries(fault, factory, chosen.seed, max(times, UNTIL_IT_STRIKES), partial(failed, fault)):
         result.add(counted)
-        if result.times >= times or result.times % 10 == 0:
-            say(f"{fault.name}, {factory.name}: {result.times} of {times}, struck {result.struck} times")
+        if result.times >= min(times, said + 10):  # what is broken off here was counted so far
+            said = result.times
+            wrong = f"lost {result.lost}, duplicated {result.duplicated}, different {result.different}"
+            say(f"{fault.name}, {factory.name}: {said} of {times}, struck {result.struck} times, {wrong}")
         if result.times >= times and result.struck:
             break
     return result
