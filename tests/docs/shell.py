@@ -1,6 +1,6 @@
 """The lines of a `console` block: one command each, with what it prints if the block shows prompts (`$ `).
 
-`windrow` runs; one that goes on forever (`--interval`, `--watch`) until it has said something. `python` runs a file of
+`windrow` runs; one that goes on forever (`--interval`, `--watch`, `ui`) until it has said something. `python` runs a file of
 the page or of the repository. Targets of `make`, extras of `pip install` and scripts of `spark-submit` are looked up.
 Anything else, and what needs a shell (`|`, `>`, `&&`), is refused: it belongs into an `sh` block, or needs a reason not
 to be run.
@@ -30,7 +30,7 @@ python() {{ '{sys.executable}' "$@"; }}
 windrow() {{ python -c 'import sys; from windrow.cli import main; sys.exit(main())' "$@"; }}
 """
 FOR_A_SHELL = {"|", ">", ">>", "<", "&&", "||", ";", "&", "2>"}
-FOR_EVER = {"--interval": signal.SIGTERM, "--watch": signal.SIGINT}
+FOREVER = {"--interval": signal.SIGTERM, "--watch": signal.SIGINT, "ui": signal.SIGTERM}
 VARIABLE = re.compile(r"([A-Z][A-Z0-9_]*)=(.*)")
 WITH_EXTRAS = re.compile(r"(\.|[\w-]+)\[([\w,]+)\]")
 DONE = Said(0, "", "")
@@ -77,7 +77,7 @@ def _run(name: str, arguments: list[str], command: str, windrow: Command) -> Sai
     if name == "windrow":
         if arguments[:1] == ["demo"] and "--engine" not in arguments:
             arguments += ["--engine", "embedded"]
-        ends = next((number for flag, number in FOR_EVER.items() if flag in arguments[::-1]), None)
+        ends = next((number for flag, number in FOREVER.items() if flag in arguments[::-1]), None)
         return windrow(*arguments) if ends is None else _until_it_speaks(arguments, ends)
     if name == "python":
         given = [str(ROOT / word) if not Path(word).exists() and (ROOT / word).exists() else word for word in arguments]
@@ -97,13 +97,13 @@ def _expanded(word: str) -> list[str]:
 
 def _until_it_speaks(arguments: list[str], ends: signal.Signals) -> Said:
     """Run a command that goes on forever, in a process of its own, until it has printed a line."""
-    watches = "--watch" in arguments
+    on_stdout = "--watch" in arguments or arguments[0] == "ui"
     process = subprocess.Popen([*WINDROW, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    speaks = process.stdout if watches else process.stderr
+    speaks = process.stdout if on_stdout else process.stderr
     first = speaks.readline()
-    process.send_signal(signal.SIGINT if watches else ends)
+    process.send_signal(ends)
     out, err = process.communicate(timeout=60)
-    return Said(process.returncode, (first if watches else "") + out, ("" if watches else first) + err)
+    return Said(process.returncode, (first if on_stdout else "") + out, ("" if on_stdout else first) + err)
 
 
 def _targets(arguments: list[str]) -> None:

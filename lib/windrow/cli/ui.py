@@ -37,8 +37,8 @@ def ui(
     seconds = durations.microseconds(interval, "--interval") / 1_000_000
     watched = _batcher(call) if topology is None else _topology(call, topology)
     server = Server(watched, port, secrets.token_urlsafe(16), seconds, allow_changes)
-    call.answer({"address": server.access.address}, f"Open {server.access.address}", "Ctrl-C ends the server.")
     with stop_on_signals(server.stop, "stopping"):
+        call.answer({"address": server.access.address}, f"Open {server.access.address}", "Ctrl-C ends the server.")
         server.run(lasts)
 
 
