@@ -1,9 +1,9 @@
 """The lines of a `console` block: one command each, with what it prints if the block shows prompts (`$ `).
 
-`windrow` runs; one that goes on forever (`--interval`, `--watch`, `ui`) until it has said something. `python` runs a file
-of the page or of the repository. Targets of `make`, extras of `pip install` and scripts of `spark-submit` are looked up.
-Anything else, and what needs a shell (`|`, `>`, `&&`), is refused: it belongs into an `sh` block, or needs a reason not
-to be run.
+`windrow` runs; one that goes on forever (`--interval`, `--watch`, `ui`) until it has said something. `python` runs a
+file of the page or of the repository. Targets of `make`, extras of `pip install` and scripts of `spark-submit` are
+looked up. Anything else, and what needs a shell (`|`, `>`, `&&`), is refused: it belongs into an `sh` block, or needs a
+reason not to be run.
 """
 
 from __future__ import annotations
