@@ -35,6 +35,7 @@ DATA = (
     "windrow/report/templates/page.html",
     "windrow/report/templates/report.html",
     "windrow/ui/templates/failed.html",
+    "windrow/ui/templates/forms.css",
     "windrow/ui/templates/live.html",
     "windrow/ui/templates/live.js",
     "windrow/ui/templates/live_layout.html",

@@ -13,10 +13,12 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -97,13 +99,15 @@ def _expanded(word: str) -> list[str]:
 
 def _until_it_speaks(arguments: list[str], ends: signal.Signals) -> Said:
     """Run a command that goes on forever, in a process of its own, until it has printed a line."""
-    on_stdout = "--watch" in arguments or arguments[0] == "ui"
-    process = subprocess.Popen([*WINDROW, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    speaks = process.stdout if on_stdout else process.stderr
-    first = speaks.readline()
-    process.send_signal(ends)
-    out, err = process.communicate(timeout=60)
-    return Said(process.returncode, (first if on_stdout else "") + out, ("" if on_stdout else first) + err)
+    with TemporaryDirectory() as directory:
+        out, err = Path(directory, "out"), Path(directory, "err")
+        with out.open("w") as stdout, err.open("w") as stderr:
+            process = subprocess.Popen([*WINDROW, *arguments], stdout=stdout, stderr=stderr)
+        speaks = out if "--watch" in arguments or arguments[0] == "ui" else err
+        while process.poll() is None and "\n" not in speaks.read_text(encoding="utf-8"):
+            time.sleep(0.05)
+        process.send_signal(ends)
+        return Said(process.wait(timeout=60), out.read_text(encoding="utf-8"), err.read_text(encoding="utf-8"))
 
 
 def _targets(arguments: list[str]) -> None:

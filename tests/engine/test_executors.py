@@ -51,7 +51,7 @@ class TestExecutors:
         assert world.canonical() == world.expected()
         world.assert_balanced()
 
-    @pytest.mark.slow
+    @pytest.mark.ci
     def test_rows_in_another_session(self, world, spark_engine, monkeypatch):
         """Rows that a session has which is not at work are not committed, and no later attempt commits them."""
         versions = log(versions=2, size=40)

@@ -513,7 +513,7 @@ def test_small_fold_keeps_tombstones_on_spark(world: World, spark: Any) -> None:
     closed_after_a_fold(world, EngineFactory("spark", spark), "small")
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.spark
 def test_tombstones_on_executors(world: World, spark: Any) -> None:
     """A batch that executors close is open no more."""

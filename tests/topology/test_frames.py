@@ -412,7 +412,7 @@ def test_sums_never_wrap(
         assert harness.state("sums") == [{"name": "a", "total": total}]
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_a_bug_on_an_executor_is_not_retried(spark: Any, tmp_path: Path) -> None:
     """
     A programming error in Python on an executor ends the run at once.

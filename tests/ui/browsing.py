@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from tests.report.parsed import ParsedPage
 from windrow.ui import Server
-from windrow.ui.watched import Watched
+from windrow.ui.views import LedgerView
 
 SECRET = "a secret"
 
@@ -65,9 +65,9 @@ class Browsing:
 
 
 @contextmanager
-def served(watched: Watched, interval: float = 0, allow_changes: bool = False) -> Iterator[Browsing]:
+def served(view: LedgerView, interval: float = 0, allow_changes: bool = False) -> Iterator[Browsing]:
     """Serve in the block, with pages that are read anew each time."""
-    server = Server(watched, 0, SECRET, interval, allow_changes)
+    server = Server(view, 0, SECRET, interval, allow_changes)
     thread = Thread(target=server.run)
     thread.start()
     try:

@@ -18,7 +18,7 @@ from tests.messages import SECOND, message
 from tests.ui.browsing import Browsing, served
 from tests.ui.test_server import HOSTILE, fill
 from windrow.report import batcher_report, save
-from windrow.ui import WatchedBatcher
+from windrow.ui import BatcherView
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -59,8 +59,8 @@ def page(browser: Browser) -> Iterator[Page]:
 def browsing(world: World, embedded: EngineFactory, no_pictures: None) -> Iterator[Browsing]:
     """A server that allows changes and reads anew each half second."""
     settings = world.settings(embedded)
-    watched = WatchedBatcher(lambda: nullcontext(settings), lambda: settings)
-    with served(watched, interval=0.5, allow_changes=True) as asks:
+    view = BatcherView(lambda: nullcontext(settings), lambda: settings)
+    with served(view, interval=0.5, allow_changes=True) as asks:
         yield asks
 
 
@@ -136,7 +136,7 @@ def test_server_ends(world: World, embedded: EngineFactory, page: Page, no_pictu
     """When the server has ended the page says that it is not renewed any more."""
     fill(world, embedded)
     settings = world.settings(embedded)
-    with served(WatchedBatcher(lambda: nullcontext(settings), lambda: settings), interval=0.5) as asks:
+    with served(BatcherView(lambda: nullcontext(settings), lambda: settings), interval=0.5) as asks:
         page.goto(address(asks))
     page.locator("#state", has_text="Not renewed").wait_for()
     page.close()

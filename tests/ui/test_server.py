@@ -16,22 +16,22 @@ from tests.ui.browsing import SECRET, Answer, Browsing, served
 from windrow.errors import SettingsError
 from windrow.model.printable import printable
 from windrow.model.timestamps import time_text
-from windrow.ui import Server, WatchedBatcher
+from windrow.ui import BatcherView, Server
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 HOSTILE = "<script>alert(1)</script>'\"&a=1#b\u202e{{ 7*7 }}"
 
 
 @pytest.fixture
-def watched(world: World, embedded: EngineFactory) -> WatchedBatcher:
+def view(world: World, embedded: EngineFactory) -> BatcherView:
     """The batcher of the world."""
-    return WatchedBatcher(lambda: nullcontext(world.settings(embedded)), lambda: world.settings(embedded))
+    return BatcherView(lambda: nullcontext(world.settings(embedded)), lambda: world.settings(embedded))
 
 
 @pytest.fixture
-def browsing(watched: WatchedBatcher) -> Iterator[Browsing]:
+def browsing(view: BatcherView) -> Iterator[Browsing]:
     """What asks a server that allows changes."""
-    with served(watched, allow_changes=True) as asks:
+    with served(view, allow_changes=True) as asks:
         yield asks
 
 
@@ -80,10 +80,10 @@ class TestReport:
         assert picked.page.column("open", 0) == ["b"]
         assert ("option", {"value": "b", "selected": None}) in picked.page.tags
 
-    def test_interval(self, world: World, embedded: EngineFactory, watched: WatchedBatcher) -> None:
+    def test_interval(self, world: World, embedded: EngineFactory, view: BatcherView) -> None:
         """Within the interval the report is not read again."""
         fill(world, embedded)
-        with served(watched, interval=3_600) as asks:
+        with served(view, interval=3_600) as asks:
             first = asks.get("/").text
             fill(world, embedded, "other")
             assert asks.get("/").text == first
@@ -165,11 +165,11 @@ class TestChanges:
         assert browsing.post("/resume").status == 303
         assert world.kinds()[-2:] == ["pause", "resume"]
 
-    def test_read_only(self, world: World, embedded: EngineFactory, watched: WatchedBatcher) -> None:
+    def test_read_only(self, world: World, embedded: EngineFactory, view: BatcherView) -> None:
         """Unless changes are allowed there is no button, and who sends the form all the same changes nothing."""
         fill(world, embedded)
         kinds = world.kinds()
-        with served(watched) as asks:
+        with served(view) as asks:
             assert "<button>Pause" not in asks.get("/").text
             assert asks.post("/pause").status == 403
         assert world.kinds() == kinds
@@ -182,6 +182,13 @@ class TestChanges:
         assert browsing.send("POST", "/pause", **headers).status == 403
         assert world.kinds() == kinds
 
+    def test_option(self, world: World, embedded: EngineFactory, browsing: Browsing) -> None:
+        """A batcher has no options: the form of a topology leads nowhere, and writes nothing."""
+        fill(world, embedded)
+        kinds = world.kinds()
+        assert browsing.post("/option", name="max_messages", value="7").status == 404
+        assert world.kinds() == kinds
+
     def test_too_long(self, browsing: Browsing) -> None:
         """A form that nobody fills in by hand is refused."""
         assert browsing.post("/pause", value="x" * 20_000).status == 413
@@ -192,10 +199,10 @@ class TestChanges:
         assert browsing.send(method, path).status == status
 
 
-def test_port_in_use(watched: WatchedBatcher, browsing: Browsing) -> None:
+def test_port_in_use(view: BatcherView, browsing: Browsing) -> None:
     """A port that another program has is an error with a hint."""
     with pytest.raises(SettingsError, match="cannot be used") as refused:
-        Server(watched, browsing.access.port, SECRET, 0, allow_changes=False)
+        Server(view, browsing.access.port, SECRET, 0, allow_changes=False)
     assert "--port" in refused.value.hint
 
 

@@ -13,7 +13,7 @@ from windrow.settings.settings import Settings
 from windrow.testing import Harness
 from windrow.topology import Microbatch, Topology
 from windrow.topology.status import status_of
-from windrow.ui import WatchedTopology
+from windrow.ui import TopologyView
 
 EMBEDDED = Settings(engine="embedded")
 
@@ -38,7 +38,8 @@ def harness(tmp_path: Path) -> Harness:
 @pytest.fixture
 def browsing(harness: Harness) -> Iterator[Browsing]:
     """What asks a server that allows changes."""
-    with served(WatchedTopology(lambda: nullcontext(harness.topology), EMBEDDED), allow_changes=True) as asks:
+    view = TopologyView(harness.topology, EMBEDDED, lambda: nullcontext(harness.topology))
+    with served(view, allow_changes=True) as asks:
         yield asks
 
 

@@ -215,10 +215,10 @@ def command(shared: str, example: str) -> Callable[[Callable[..., int | None]], 
             return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=SHARED[name])
 
         known = signature(function, eval_str=True)
-        own = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in known.parameters.values()][1:]
+        own = [option.replace(kind=Parameter.KEYWORD_ONLY) for option in known.parameters.values()][1:]
         longer = known.replace(parameters=[*own, *map(parameter, [*shared.split(), "json", "debug"])])
         call.__signature__ = longer  # type: ignore[attr-defined]
-        call.__annotations__ = {name: parameter.annotation for name, parameter in longer.parameters.items()}
+        call.__annotations__ = {name: option.annotation for name, option in longer.parameters.items()}
         return Command(call, "Example: " + OR.join(f"`{line}`" for line in example.split(OR)))
 
     return extend

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from windrow.cli.shared_options import CommandContext, TopologyArgument, command
+from windrow.errors import SettingsError
 from windrow.model import durations
 
 if TYPE_CHECKING:
-    from windrow.ui import WatchedBatcher, WatchedTopology
+    from windrow.ui import BatcherView, TopologyView
+
+MIN_SECONDS = 0.1  # a guess: a browser asks no faster
 
 
 @command("config depot ledger engine", example="windrow ui   or   windrow ui words:topology --allow-changes")
@@ -35,21 +38,24 @@ def ui(
 
     lasts = None if duration is None else durations.microseconds(duration, "--duration") / 1_000_000
     seconds = durations.microseconds(interval, "--interval") / 1_000_000
-    watched = _batcher(call) if topology is None else _topology(call, topology)
-    server = Server(watched, port, secrets.token_urlsafe(16), seconds, allow_changes)
+    if seconds < MIN_SECONDS:
+        raise SettingsError(f"--interval {interval} is too short", f"Use at least {MIN_SECONDS:g}s.")
+    view = _batcher(call) if topology is None else _topology(call, topology)
+    server = Server(view, port, secrets.token_urlsafe(16), seconds, allow_changes)
     with stop_on_signals(server.stop, "stopping"):
         call.answer({"address": server.access.address}, f"Open {server.access.address}", "Ctrl-C ends the server.")
         server.run(lasts)
 
 
-def _batcher(call: CommandContext) -> WatchedBatcher:
-    from windrow.ui import WatchedBatcher
+def _batcher(call: CommandContext) -> BatcherView:
+    from windrow.ui import BatcherView
 
-    return WatchedBatcher(call.readable_settings, call.sparkless_settings)
+    call.settings()  # invalid ones end the command now, not every page
+    return BatcherView(call.readable_settings, call.sparkless_settings)
 
 
-def _topology(call: CommandContext, place: str) -> WatchedTopology:
-    from windrow.ui import WatchedTopology
+def _topology(call: CommandContext, place: str) -> TopologyView:
+    from windrow.ui import TopologyView
 
-    _, settings = call.topology(place)
-    return WatchedTopology(lambda: call.readable_topology(place), settings)
+    topology, settings = call.topology(place)
+    return TopologyView(topology, settings, lambda: call.readable_topology(place))

@@ -4,7 +4,7 @@ The server listens on 127.0.0.1 alone. The address that the command prints has a
 cookie: another user of the machine, or a page of another site in the same browser, reads nothing. It writes nothing
 unless changes are allowed; then a button pauses or resumes, as the commands of these names do.
 
-- `watched.py`: what is looked at, a batcher or a topology, and what can be changed about it.
+- `views.py`: what is shown, a batcher or a topology: how it is read, and which changes it takes.
 - `pages.py`: what the pages show of streams, batches and messages.
 - `live.py`: the report, read again when it is old.
 - `access.py`: who may read and change.
@@ -14,6 +14,6 @@ unless changes are allowed; then a button pauses or resumes, as the commands of 
 from __future__ import annotations
 
 from windrow.ui.server import Server
-from windrow.ui.watched import WatchedBatcher, WatchedTopology
+from windrow.ui.views import BatcherView, TopologyView
 
-__all__ = ["Server", "WatchedBatcher", "WatchedTopology"]
+__all__ = ["BatcherView", "Server", "TopologyView"]

@@ -1,7 +1,7 @@
 """Keep the last report of each source, and read it again when it is old.
 
 Reading a large ledger takes seconds. So a report is not old before four times as long has passed as reading it took:
-looking takes at most a fifth of a core. It is not safe for threads.
+each source that is looked at takes at most a fifth of a core. It is not safe for threads.
 """
 
 from __future__ import annotations

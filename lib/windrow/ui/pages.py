@@ -38,9 +38,9 @@ def stream_page(settings: Settings, source: str | None, key: str | None) -> Page
     return Page(
         title or "all streams",
         [
-            _batches("open", "Open batches", opened, "No batch is open."),
-            _batches("closed", "Last closed batches", closed, "No batch is closed."),
-            _rejected(rejected),
+            _batch_table("open", "Open batches", opened, "No batch is open."),
+            _batch_table("closed", "Last closed batches", closed, "No batch is closed."),
+            _rejection_table(rejected),
         ],
     )
 
@@ -54,7 +54,7 @@ def batch_page(settings: Settings, id_: str) -> Page:
     identity = {"source": row["source"], "key": row["key"]}
     names = ("window_start", "window_end", "open_reason", "opened_microbatch", "closed_at", "close_reason")
     facts: list[tuple[Cell, ...]] = [
-        ("stream", Link(f"{name_text(row['source'])}, {name_text(row['key'])}", address("stream", **identity))),
+        ("stream", Link(f"{name_text(row['source'])}, {name_text(row['key'])}", page_address("stream", **identity))),
         ("state", row["state"]),
         *((name.replace("_", " "), str(row[name])) for name in names if row[name] is not None),
     ]
@@ -64,7 +64,7 @@ def batch_page(settings: Settings, id_: str) -> Page:
         "messages",
         f"{pluralize(row['message_count'], 'message')}, {row['bytes']:,} bytes",
         ("event time", "type", "received", "payload"),
-        [_message({**identity, **message}) for message in messages[:MAX_MESSAGES]],
+        [_message_cells({**identity, **message}) for message in messages[:MAX_MESSAGES]],
         notes=notes,
         shown=100,
     )
@@ -79,20 +79,20 @@ def message_page(settings: Settings, key: str, event_time: str, type_: str | Non
     heads = ("outcome", "source", "type", "received", "depot version", "microbatch", "batch")
     return Page(
         f"{key} at {short_time(arrivals[0].event_time)}",
-        [Table("fate", title, heads, [_arrival(arrival) for arrival in arrivals], numbers=(4, 5), shown=100)],
+        [Table("fate", title, heads, [_arrival_cells(arrival) for arrival in arrivals], numbers=(4, 5), shown=100)],
     )
 
 
-def address(page: str, **values: Any) -> str:
+def page_address(page: str, **values: Any) -> str:
     """Return the address of a page; values that are None are left out."""
     return f"/{page}?{urlencode({name: value for name, value in values.items() if value is not None})}"
 
 
 def _batch_address(row: Mapping[str, Any]) -> str:
-    return address("batch", id=row["id"])
+    return page_address("batch", id=row["id"])
 
 
-def _batches(name: str, title: str, rows: list[dict[str, Any]], empty: str) -> Table:
+def _batch_table(name: str, title: str, rows: list[dict[str, Any]], empty: str) -> Table:
     """Return a table of batches; below an open one stands when it closes."""
     cells = [
         (
@@ -109,26 +109,26 @@ def _batches(name: str, title: str, rows: list[dict[str, Any]], empty: str) -> T
     return Table(name, title, heads, cells, numbers=(3,), shown=MAX_ROWS, empty=empty)
 
 
-def _rejected(rows: list[dict[str, Any]]) -> Table:
-    cells = [(*_message(row), row["reason"], str(row["microbatch"])) for row in rows]
+def _rejection_table(rows: list[dict[str, Any]]) -> Table:
+    cells = [(*_message_cells(row), row["reason"], str(row["microbatch"])) for row in rows]
     heads = ("event time", "type", "received", "payload", "reason", "microbatch")
     empty = "No message is rejected."
     return Table("rejected", "Last rejected messages", heads, cells, numbers=(5,), shown=MAX_ROWS, empty=empty)
 
 
-def _message(row: Mapping[str, Any]) -> tuple[Cell, ...]:
+def _message_cells(row: Mapping[str, Any]) -> tuple[Cell, ...]:
     """Return the cells of a message; its time leads to what became of it, if it has a key and a time."""
     time = row["event_time"]
     shown: Cell = "" if time is None else short_time(time)
     if time is not None and row["key"] is not None:
         names = ("source", "key", "type", "event_time")
-        shown = Link(str(time), address("message", **{name: row[name] for name in names}))
+        shown = Link(str(time), page_address("message", **{name: row[name] for name in names}))
     payload = row["payload"]
     text = payload if payload is None or isinstance(payload, str) else json_text(payload, "utf-8")
     return shown, name_text(row["type"]), short_time(row["received_at"] or ""), name_text(text) if text else ""
 
 
-def _arrival(arrival: reading.Arrival) -> tuple[Cell, ...]:
+def _arrival_cells(arrival: reading.Arrival) -> tuple[Cell, ...]:
     """Return the cells of an arrival, and a line below them that says why."""
     batch = "" if arrival.batch is None else Link(arrival.batch["id"], _batch_address(arrival.batch))
     reason = f"{arrival.rejection['reason']}: " if arrival.rejection else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock, Timer
 from typing import TYPE_CHECKING, Any
@@ -25,19 +25,20 @@ except ImportError as missing:
     raise MissingExtraError(what, hint) from missing
 
 from windrow.report.page import context, environment
+from windrow.settings.settings import Settings
 from windrow.ui import pages
 from windrow.ui.access import HEADERS, Access, Refusal
 from windrow.ui.live import LiveReport
 
 if TYPE_CHECKING:
-    from windrow.ui.watched import Watched
+    from windrow.ui.views import LedgerView
 
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'"
 )
+Values = Mapping[str, str]  # of the parameters of an address that are not empty
 MAX_BODY_BYTES = 10_000  # of a form; an option's name and value have some fifty
-ACTIONS = ("pause", "resume", "option")
 
 
 class _Uvicorn(uvicorn.Server):
@@ -50,12 +51,12 @@ class _Uvicorn(uvicorn.Server):
 class Server:
     """A server on 127.0.0.1 that shows a batcher or a topology."""
 
-    def __init__(self, watched: Watched, port: int, secret: str, interval: float, allow_changes: bool) -> None:
+    def __init__(self, view: LedgerView, port: int, secret: str, interval: float, allow_changes: bool) -> None:
         """Take a port, 0 for one that is free; pages are renewed every `interval` seconds. Raises SettingsError."""
-        self._watched, self._interval = watched, interval
+        self._view, self._interval = view, interval
         self._socket = _listen(port)
         self.access = Access(self._socket.getsockname()[1], secret, allow_changes)
-        self._live = LiveReport(watched.report, interval, time.monotonic)
+        self._live = LiveReport(view.report, interval, time.monotonic)
         self._reading = Lock()  # DuckDB and the settings of reading are of a process
         self._templates = environment("windrow.ui")
         config = uvicorn.Config(
@@ -80,14 +81,15 @@ class Server:
 
     def _application(self) -> Starlette:
         reads: dict[str, Callable[[Request], Response]] = {
-            "/": self._report,
-            "/stream": self._page(lambda settings, asked: pages.stream_page(settings, asked("source"), asked("key"))),
-            "/batch": self._page(lambda settings, asked: pages.batch_page(settings, asked("id") or "")),
-            "/message": self._page(_message_page),
+            "/": self._report_page,
+            "/stream": self._table_page(_stream_page),
+            "/batch": self._table_page(_batch_page),
+            "/message": self._table_page(_message_page),
             "/live.js": self._script,
         }
         routes = [Route(path, self._endpoint(answer)) for path, answer in reads.items()]
-        routes += [Route(f"/{action}", self._endpoint(self._changed), methods=["POST"]) for action in ACTIONS]
+        change = self._endpoint(self._apply_change)
+        routes += [Route(f"/{action}", change, methods=["POST"]) for action in self._view.actions]
         return Starlette(routes=routes)
 
     def _endpoint(self, answer: Callable[..., Response]) -> Callable[[Request], Any]:
@@ -97,7 +99,7 @@ class Server:
             secret = request.query_params.get("secret", "")
             refused = self.access.refusal(request.method, request.headers, request.cookies, secret)
             if refused is not None:
-                return self._failed(refused)
+                return self._error_page(refused)
             if secret:
                 entered = RedirectResponse("/", 303, HEADERS)
                 entered.set_cookie(self.access.cookie, secret, httponly=True, samesite="lax")
@@ -105,46 +107,46 @@ class Server:
             if request.method == "POST":
                 body = await _body(request)
                 if body is None:
-                    return self._failed(Refusal(413, "the form is too long"))
-                return await run_in_threadpool(self._answered, answer, request, body)
-            return await run_in_threadpool(self._answered, answer, request)
+                    return self._error_page(Refusal(413, "the form is too long"))
+                return await run_in_threadpool(self._respond, answer, request, body)
+            return await run_in_threadpool(self._respond, answer, request)
 
         return endpoint
 
-    def _answered(self, answer: Callable[..., Response], *asked: Any) -> Response:
+    def _respond(self, answer: Callable[..., Response], *request: Any) -> Response:
         try:
-            return answer(*asked)
+            return answer(*request)
         except Exception as error:  # noqa: BLE001 - the page says it, and the next one may be well
             missing = isinstance(error, NotFoundError | TableMissingError)
             status = 404 if missing else 400 if isinstance(error, UsageError) else 500
-            return self._failed(Refusal(status, first_line(error), getattr(error, "hint", "")))
+            return self._error_page(Refusal(status, first_line(error), getattr(error, "hint", "")))
 
-    def _report(self, request: Request) -> Response:
+    def _report_page(self, request: Request) -> Response:
         source = request.query_params.get("source") or None
         with self._reading:
             report = self._live.get(source)
-        return self._render("live.html", **context(report), source=source, options=self._watched.options)
+        return self._render("live.html", **context(report), source=source, options=self._view.options)
 
-    def _page(self, read: Callable[..., pages.Page]) -> Callable[[Request], Response]:
+    def _table_page(self, read: Callable[[Settings, Values], pages.Page]) -> Callable[[Request], Response]:
         def answer(request: Request) -> Response:
-            with self._reading, self._watched.reads() as settings:
+            with self._reading, self._view.reads() as settings:
                 if settings is None:
                     raise NotFoundError("a topology has no streams and batches", "Look at its states: `windrow show`.")
-                page = read(settings, lambda name: request.query_params.get(name) or None)
+                page = read(settings, {name: value for name, value in request.query_params.items() if value})
             return self._render("tables.html", title=page.title, tables=page.tables)
 
         return answer
 
-    def _changed(self, request: Request, values: dict[str, str]) -> Response:
+    def _apply_change(self, request: Request, values: dict[str, str]) -> Response:
         with self._reading:
-            self._watched.change(request.url.path[1:], values)
+            self._view.change(request.url.path[1:], values)
             self._live.forget()
         return RedirectResponse("/", 303, HEADERS)
 
     def _script(self, _: Request) -> Response:
         return Response(self._templates.get_template("live.js").render(), 200, HEADERS, "text/javascript")
 
-    def _failed(self, refused: Refusal) -> Response:
+    def _error_page(self, refused: Refusal) -> Response:
         return self._render("failed.html", refused.status, title=f"{refused.status}", refused=refused)
 
     def _render(self, template: str, status: int = 200, **shown: Any) -> Response:
@@ -152,12 +154,19 @@ class Server:
         return HTMLResponse(self._templates.get_template(template).render(**known, **shown), status, HEADERS)
 
 
-def _message_page(settings: Any, asked: Callable[[str], str | None]) -> pages.Page:
-    key, event_time = asked("key"), asked("event_time")
-    if key is None or event_time is None:
+def _stream_page(settings: Settings, values: Values) -> pages.Page:
+    return pages.stream_page(settings, values.get("source"), values.get("key"))
+
+
+def _batch_page(settings: Settings, values: Values) -> pages.Page:
+    return pages.batch_page(settings, values.get("id", ""))
+
+
+def _message_page(settings: Settings, values: Values) -> pages.Page:
+    if not values.keys() >= {"key", "event_time"}:
         hint = "Fill in both; a time looks like 2026-01-31T12:00:07.2Z."
         raise SettingsError("a message is found by its key and event time", hint)
-    return pages.message_page(settings, key, event_time, asked("type"), asked("source"))
+    return pages.message_page(settings, values["key"], values["event_time"], values.get("type"), values.get("source"))
 
 
 async def _body(request: Request) -> dict[str, str] | None:

@@ -1,4 +1,4 @@
-"""What a server shows: a batcher or a topology; how it is read, and what can be changed about it."""
+"""What a server shows, a batcher or a topology: how it is read, and which changes it takes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from windrow.topology.topology import Topology
 Reads = Callable[[], AbstractContextManager[Settings]]  # the settings, with which to read within the block
 
 
-class Watched(Protocol):
-    """What a server shows."""
+class LedgerView(Protocol):
+    """What a server shows; `actions` are the changes it takes, `options` the names that can be set."""
 
+    actions: ClassVar[tuple[str, ...]]
     options: ClassVar[tuple[str, ...]]
 
     def reads(self) -> AbstractContextManager[Settings | None]:
@@ -32,15 +33,16 @@ class Watched(Protocol):
         """Return the report. Raises one of `windrow.errors`."""
 
     def change(self, action: str, values: Mapping[str, str]) -> None:
-        """Pause, resume, or set an option. Raises one of `windrow.errors`."""
+        """Do one of the actions. Raises one of `windrow.errors`."""
 
 
 @dataclass(frozen=True, slots=True)
-class WatchedBatcher:
+class BatcherView:
     """A batcher: `reads` gives the settings to read with, `writes` those of an engine for a change."""
 
     reads: Reads
     writes: Callable[[], Settings]
+    actions: ClassVar[tuple[str, ...]] = ("pause", "resume")
     options: ClassVar[tuple[str, ...]] = ()
 
     def report(self, source: str | None) -> Report:
@@ -55,11 +57,13 @@ class WatchedBatcher:
 
 
 @dataclass(frozen=True, slots=True)
-class WatchedTopology:
-    """A topology: `topology` gives it and lets it be read in the block."""
+class TopologyView:
+    """A topology; `readable` gives it as it can be read within the block."""
 
-    topology: Callable[[], AbstractContextManager[Topology]]
+    topology: Topology
     settings: Settings
+    readable: Callable[[], AbstractContextManager[Topology]]
+    actions: ClassVar[tuple[str, ...]] = ("pause", "resume", "option")
     options: ClassVar[tuple[str, ...]] = tuple(READ)
 
     def reads(self) -> AbstractContextManager[None]:
@@ -68,12 +72,12 @@ class WatchedTopology:
 
     def report(self, source: str | None) -> Report:  # noqa: ARG002 - a topology has none to pick from
         """Read the report."""
-        with self.topology() as topology:
+        with self.readable() as topology:
             return topology_report(topology, self.settings, WallClock().now())
 
     def change(self, action: str, values: Mapping[str, str]) -> None:
         """Pause, resume, or set an option."""
-        with self.topology() as topology, open_topology(topology, self.settings, WallClock()) as runner:
+        with open_topology(self.topology, self.settings, WallClock()) as runner:
             _change(runner, action, values)
 
 
