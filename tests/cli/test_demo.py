@@ -48,6 +48,19 @@ def test_tries_work_as_printed(tmp_path: Path) -> None:
     assert "5 batches with" in "".join(shell(line, tmp_path).stdout for line in tries)
 
 
+@pytest.mark.ci
+def test_no_extras(tmp_path: Path) -> None:
+    """Without the packages that draw, the demo says what to install, and everything else of it works."""
+    code = (
+        "import sys; sys.modules.update(altair=None, jinja2=None); from windrow.cli import main; "
+        "sys.exit(main(['demo', '--engine', 'embedded']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, "edge-c stalls" in done.stdout) == (0, True), done.stderr
+    assert "no picture: pictures need altair. pip install" in done.stderr
+    assert "no report: reports need jinja2. pip install" in done.stderr
+
+
 def shell(command: str, directory: Path) -> subprocess.CompletedProcess[str]:
     """Run a line in a shell, as somebody who copies it; it must succeed."""
     done = subprocess.run(command, shell=True, cwd=directory, capture_output=True, text=True, check=False)  # noqa: S602 - our own line

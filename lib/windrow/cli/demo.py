@@ -113,7 +113,6 @@ def _picture(settings: Settings, into: Path, host: str) -> Path | None:
     """Draw the stretch in which messages of the host were rejected; None without the packages that draw."""
     from windrow import reading
     from windrow.model.messages import microseconds
-    from windrow.reading import plot
 
     time_range = reading.time_range(settings.ledger, key=host)
     start = int(microseconds(time_range.rejected["event_time"]).min()) - 10 * SECOND
@@ -121,6 +120,8 @@ def _picture(settings: Settings, into: Path, host: str) -> Path | None:
     title = f"{host}: from event time to arrival"
     picture = into / "timeline.html"
     try:
+        from windrow.reading import plot
+
         plot.save(plot.timeline(time_range.batches, time_range.rejected, title=title, start=start, end=end), picture)
     except MissingExtraError as error:
         stderr_console.print(f"no picture: {error.message}. {error.hint}", markup=False)
