@@ -88,6 +88,27 @@ class TestByHand:
         world.runner(embedded, rules=LATER).once()
         assert found(world) == {"by hand"}
 
+    @pytest.mark.parametrize(
+        ("where", "updates", "row"),
+        [
+            ("microbatch = 2 AND state = 'microbatch'", {"closed": "closed + 1"}, "microbatch/2"),
+            ("microbatch = 2 AND state = 'microbatch'", {"chain": "NULL"}, "microbatch/2"),
+            ("id = 'progress'", {"chain": "'x'"}, "progress"),
+        ],
+    )
+    def test_chain(self, world: World, where: str, updates: dict[str, str], row: str) -> None:
+        """A row of the history that is not the one that was written breaks the chain there."""
+        DeltaTable(world.ledger).update(updates=updates, predicate=where)
+        [broken] = [difference for difference in check(world).differences if difference.check == "chain"]
+        assert row in {example["id"] for example in broken.examples}
+
+    def test_commit_of_the_depot(self, world: World) -> None:
+        """A commit of the depot that is another one than that which was read is found, though its rows are equal."""
+        first = entry(world.depot, 1)
+        first.write_text(first.read_text().replace('"timestamp":', '"timestamp":1'))
+        [replaced] = [difference for difference in check(world).differences if difference.check == "depot commits"]
+        assert [example["version"] for example in replaced.examples] == [1]
+
     def test_pause(self, world: World, embedded: EngineFactory) -> None:
         """A ledger that is paused, and one that was resumed, is as it should be."""
         world.runner(embedded, rules=LATER).pause()

@@ -27,10 +27,11 @@ import pyarrow.compute as pc
 from windrow.columnar.arrow import TIME, boolean_scalar, string_array, string_scalar
 from windrow.errors import IncompatibleTableError
 from windrow.model import messages as message_columns
+from windrow.model.chain import CHAIN
 from windrow.model.commits import FEED
 from windrow.model.durations import microseconds
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 DAMAGED = "It was damaged from outside. RESTORE it to an earlier version, or replay the depot into a new ledger."
 FINAL = ("closed", "rejected", "microbatch")
 OPEN = "open"
@@ -97,7 +98,7 @@ REQUIRED_COLUMNS = (*FILLED_HEADER, "messages")
 BATCH_COLUMNS = [name for name, _ in batch_fields(pa.string())]
 BATCH_KEY = ("id", "source", "key", "part", "window_start", "window_end")  # the columns that name a batch
 REJECTED = [name for name, _ in rejected_fields(pa.string())]
-VERSIONS = pa.list_(pa.struct([("version", pa.int64()), ("messages", pa.int64())]))
+VERSIONS = pa.list_(pa.struct([("version", pa.int64()), ("messages", pa.int64()), ("fingerprint", pa.string())]))
 CLOCKS = pa.list_(
     pa.struct([("source", pa.string()), ("clock", TIME), ("floor", TIME), ("cut", TIME), ("flushed_at", TIME)])
 )
@@ -108,7 +109,7 @@ HISTORY = [
     ("closed", pa.int64()), ("depot_version", pa.int64()), ("clocks", CLOCKS), ("rules", pa.string()),
     ("columns", pa.string()),
     ("engine", pa.string()), ("processed_on", pa.string()), ("commit_mode", pa.string()), ("started_at", TIME),
-    ("prime_ms", pa.float64()), ("plan_ms", pa.float64()), ("process_ms", pa.float64()),
+    ("prime_ms", pa.float64()), ("plan_ms", pa.float64()), ("process_ms", pa.float64()), (CHAIN, pa.string()),
 ]  # fmt: skip
 
 # Additional columns of a ledger over a raw depot: bytes that are in no message, and byte counts.
@@ -130,6 +131,7 @@ PROGRESS_FIELDS = [
     ("source", pa.string()), ("clock", TIME), ("floor", TIME), ("cut", TIME), ("seen_at", TIME),
     ("open_batches", pa.int64()), ("open_messages", pa.int64()), ("open_bytes", pa.int64()), ("next_window_end", TIME),
     ("versions_written", pa.int64()), ("versions_obsolete", pa.int64()), ("messages_written", pa.int64()),
+    (CHAIN, pa.string()),
 ]  # fmt: skip
 
 APPENDED = pa.list_(pa.struct([("output", pa.string()), ("rows", pa.int64())]))

@@ -32,13 +32,15 @@ class DepotPlan:
     """What a microbatch takes from a depot: the messages that arrived, and the clocks that follow from them.
 
     `reached` is the position in the depot after the microbatch. `summary` counts the messages by version and source
-    (`summary.summarise_messages`); `arrived` is None if nothing was read.
+    (`summary.summarise_messages`); `arrived` is None if nothing was read. The `fingerprints` are those of the commits
+    of the versions, and perhaps of others.
     """
 
     reached: DepotPosition
     floors: FloorsByVersion
     arrived: Slice | None = None
     summary: pa.Table = field(default_factory=SUMMARY.empty_table)
+    fingerprints: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def messages(self) -> int:

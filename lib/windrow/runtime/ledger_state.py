@@ -23,6 +23,7 @@ from windrow.ledger.ledger import Ledger
 from windrow.ledger.live import Live
 from windrow.ledger.versions import rows_to_write
 from windrow.model import clock, tables
+from windrow.model.chain import CHAIN
 from windrow.model.floors import Floors, Ints
 from windrow.model.messages import microseconds, times
 from windrow.model.open_batches import OpenBatchTotals
@@ -165,6 +166,12 @@ class LedgerState:
     def state_token(self) -> str:
         """Return the token of the last commit that changed the states of a topology, or positions in its depots."""
         return str(self.progress[STATE_TOKEN][0].as_py() or "")
+
+    @property
+    def chain(self) -> str | None:
+        """Return the last link of the history's chain; None before the first microbatch."""
+        link: str | None = self.progress[CHAIN][0].as_py()
+        return link
 
     @property
     def payload(self) -> pa.DataType:

@@ -31,6 +31,7 @@ from windrow.ledger import Ledger
 from windrow.ledger.result import MicrobatchResult
 from windrow.ledger.versions import Growth, record_growth
 from windrow.model import tables
+from windrow.model.chain import CHAIN, chained
 from windrow.model.clock import UNKNOWN, Clock
 from windrow.model.commits import Commit
 from windrow.model.floors import Cuts, Floors, FloorsByVersion
@@ -132,7 +133,8 @@ class MicrobatchAttempt:
         version = max(arrived.expected)
         # guard: commit-fingerprint
         reached = known.reached.to(version, read.fingerprints.get(version))
-        plan = DepotPlan(reached, FloorsByVersion.plan(summary, known.sources.floors), arrived, summary)
+        floors = FloorsByVersion.plan(summary, known.sources.floors)
+        plan = DepotPlan(reached, floors, arrived, summary, read.fingerprints)
         return plan_version_part(plan, known, latest, until)
 
     def run_change(self, cuts: Cuts) -> CommittedMicrobatch:
@@ -252,9 +254,12 @@ class MicrobatchAttempt:
         if plan.kind not in KEEPS_STATE:
             advanced[STATE_TOKEN] = token
         reached = {**passed, **{name: depot.reached for name, depot in plan.depots.items()}}
+        history = self._history(plan, processed, done, moved, token)
+        # guard: chain-goes-on
+        advanced[CHAIN] = history[CHAIN][-1].as_py()
         control = control_rows(self.primed, moved, processed.open, advanced, reached)
         control = record_growth(control, Growth.by(processed.counts, control, self.primed.fence.rows))
-        rows = pa.concat_tables([control, self._history(plan, processed, done, moved, token)])
+        rows = pa.concat_tables([control, history])
         note = _commit_note(done, token)
         if plan.kind in KEEPS_RULES:
             self._timeout = None  # no function was called; and it may be the commit that raises the limit
@@ -306,7 +311,7 @@ class MicrobatchAttempt:
         """Return the history: what was read, decided and moved, under which rules, and how long it took.
 
         There is a row for each depot that was read. The counts of the whole microbatch are in the first one. The token
-        tells this microbatch from one that gets the same number after a RESTORE.
+        tells this microbatch from one that gets the same number after a RESTORE. Each row goes on with the chain.
         """
         common: dict[str, object] = {
             **done.history(),
@@ -327,7 +332,7 @@ class MicrobatchAttempt:
             id_ = f"microbatch/{plan.microbatch}" + (f"/{own['depot']}" if number else "")
             counted = dict.fromkeys(COUNTED, 0) if number else processed.history
             rows.append(tables.rows(schema, {**common, **own, **counted, "id": id_}, 1))
-        return pa.concat_tables(rows)
+        return chained(pa.concat_tables(rows), self.primed.chain)
 
     def _in_time(self, phase: str, work: Callable[[], T]) -> T:
         """Return what reading or committing returns. Raises PhaseTimeoutError."""
@@ -377,7 +382,7 @@ def _of_depot(
         "format": source and source.format,
         "depot_version": plan.reached.depot_version,
         "messages_read": plan.messages,
-        "versions": _one_list(_per_version(plan.summary), tables.VERSIONS),
+        "versions": _one_list(_versions(plan), tables.VERSIONS),
         "clocks": _one_list(_clocks(moved, plan.floors.after if flush else None), tables.CLOCKS),
         **{f"bytes_{count}": getattr(volume, count) for count in counted},
     }
@@ -391,6 +396,13 @@ def _moved(plan: DepotPlan) -> Floors:
 def _per_version(summary: pa.Table) -> pa.Table:
     grouped = summary.group_by("version").aggregate([("messages", "sum")]).sort_by("version")
     return grouped.select(["version", "messages_sum"]).rename_columns(["version", "messages"])
+
+
+def _versions(plan: DepotPlan) -> pa.Table:
+    """Return `version, messages, fingerprint` of each version that was read."""
+    counted = _per_version(plan.summary)
+    fingerprints = [plan.fingerprints.get(version) for version in counted["version"].to_pylist()]
+    return counted.append_column("fingerprint", pa.array(fingerprints, pa.string()))
 
 
 def _clocks(moved: Sources, flushed_at: Floors | None) -> pa.Table:

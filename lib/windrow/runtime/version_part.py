@@ -52,7 +52,9 @@ def plan_version_part(plan: DepotPlan, known: DepotState, latest: int, until: in
     part = replace(whole, rows=ArrowRows(rows.filter(pa.array(left))), parsed=whole.parsed if ends else None)
     summary = part.summarise(latest)
     reached = plan.reached if ends else replace(before, part_until=until, part_fingerprint=fingerprint)
-    return DepotPlan(reached, FloorsByVersion.plan(summary, known.sources.floors), part, summary)
+    return replace(
+        plan, reached=reached, floors=FloorsByVersion.plan(summary, known.sources.floors), arrived=part, summary=summary
+    )
 
 
 def first_time(summary: pa.Table, known: DepotState) -> int:

@@ -21,13 +21,14 @@ from windrow.delta.table import open_table
 from windrow.errors import DepotChangedError, DepotMismatchError, WindrowError
 from windrow.ledger import Ledger
 from windrow.model import tables
+from windrow.model.chain import CHAIN, LINKED
 from windrow.replaying.digest_tables import RECORDED, DigestTables
 from windrow.runtime.ledger_state import DepotPosition, prime
 from windrow.runtime.opening import require_depot
 from windrow.settings.settings import Settings
 from windrow.source import Source
 from windrow.topology.migration import recorded_states
-from windrow.topology.reading import Row, counting, history_of, pieces_of
+from windrow.topology.reading import Row, counting, history_of, history_rows, pieces_of
 from windrow.topology.replay import digests_of, replay_topology
 from windrow.topology.running import tables_of
 from windrow.topology.state import State
@@ -36,6 +37,7 @@ from windrow.topology.states_table import states_of
 from windrow.topology.status import require_run
 from windrow.topology.topology import Topology
 from windrow.topology.work import application
+from windrow.verify.chain import check_links
 from windrow.verify.files import check_table
 from windrow.verify.log import read_log
 from windrow.verify.report import (
@@ -98,6 +100,7 @@ def verify_topology(
     require_run(topology, ledger)
     primed, history = prime(ledger, list(sources)), history_of(ledger)
     result: list[Found] = [*_check_numbers(history, primed.microbatch)]
+    result += check_links(history_rows(states_of(ledger), ["microbatch", "depot", *LINKED, CHAIN]), primed.chain)
     depots, states = [], []
     for name, source in sources.items():
         progress(f"the depot {name}")

@@ -18,7 +18,7 @@ the format refused stays in memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -26,8 +26,10 @@ from deltalake import DeltaTable
 
 from windrow.delta.database import MEMORY_BYTES
 from windrow.errors import ExpressionError, NotFoundError
+from windrow.model.chain import CHAIN
 from windrow.reading.tables import Ledger, open_depot, open_ledger, skipped_versions
 from windrow.verify.base import NOTHING, Base, NoBaseError, Reliance, find_base, identify
+from windrow.verify.chain import check_fingerprints, check_links
 from windrow.verify.decisions import MOST
 from windrow.verify.depot import DepotMessages, read_depot
 from windrow.verify.files import check_states, check_table
@@ -144,7 +146,8 @@ class Checks:
                     parts = self._parts(connection, joined, read, rows, base)
                     books.append(checked.run(connection, parts, self._max_messages, self._progress))
                 by_log = self._check_log(snapshot, before, base)
-            result += at_version(version, [*by_log, *checked.findings])
+            chain = self._check_chain(snapshot)
+            result += at_version(version, [*by_log, *chain, *checked.findings])
         differences, findings = parted(result)
         verified = None if differences else self._identify()
         founded = base.since if base else None, since_refused, verified
@@ -191,6 +194,12 @@ class Checks:
         if before is not None and not self._logs[0].is_restored(before, snapshot.version):
             findings += check_finals(self._ledger(before), self._ledger(snapshot.version))
         return findings
+
+    def _check_chain(self, snapshot: LedgerContents) -> Iterator[Found]:
+        """Check the chain of the history; where the depot's log is read, also the commits that the history names."""
+        yield from check_links(snapshot.history, snapshot.controls[CHAIN][0].as_py())
+        if self._logs is not None:
+            yield from check_fingerprints(snapshot.versions_read, self._logs[1])
 
     def _check_on_disk(self, base: Base | None) -> list[Found]:
         """Check the files of both tables and the end of each log, unless Spark reads them."""

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import times_to_numbers
 from windrow.errors import NotFoundError, TableUnreadableError, WindrowError, first_line
+from windrow.model.chain import CHAIN
 from windrow.model.chunks import REFUSED
 from windrow.model.tables import RAW_REJECTED
 from windrow.reading.tables import Ledger, Progress, open_ledger
@@ -27,11 +28,11 @@ BATCH = (
     "message_count, bytes, oversize, first_event_time, last_event_time, opened_microbatch, closed_microbatch, revision"
 )
 REJECTED = "id, reason, detail, missed_by_us, floor_raise_us, processing_time, microbatch, " + ", ".join(MESSAGE)
-PROGRESS = ", ".join(["id", *Progress.__dataclass_fields__, "token", "commit_fingerprint"])
+PROGRESS = ", ".join(["id", *Progress.__dataclass_fields__, "token", "commit_fingerprint", CHAIN])
 SOURCES = "id, source, clock, floor, cut, open_batches, open_messages, open_bytes, next_window_end"
 HISTORY = (
     "id, microbatch, kind, versions, messages_read, accepted, rejected, opened, closed, depot_version, clocks, rules, "
-    "started_at, token, revision"
+    "started_at, token, revision, chain"
 )
 PARTIAL = ("id", "raw_source", "chunk", "last", "content", "digests")
 BYTES = ("bytes_read", "bytes_framed", "bytes_rejected", "bytes_repeated")
@@ -82,7 +83,7 @@ class LedgerContents:
 
     @property
     def versions_read(self) -> pa.Table:
-        """Return `version, messages` of each depot version that a microbatch read, with the `microbatch`."""
+        """Return `version, messages, fingerprint, microbatch` of each depot version that a microbatch read."""
         lists = explode(self.history, "versions")
         return lists.append_column("microbatch", self.history["microbatch"].take(lists["row"]))
 

@@ -1,0 +1,96 @@
+"""The command `windrow prove`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from windrow.cli.progress import steps
+from windrow.cli.shared_options import CommandContext, Source, command
+from windrow.errors import OutputFileError, SettingsError
+from windrow.model import timestamps
+from windrow.model.printable import pluralize
+
+if TYPE_CHECKING:
+    from windrow.reading.certificate import Certifier
+
+
+@command(
+    "config depot ledger engine",
+    example="windrow prove   or   windrow prove --key K --event-time 2026-01-31T12:00:07Z",
+)
+def prove(
+    call: CommandContext,
+    id: Annotated[str | None, typer.Argument(help="Id of a rejection.", metavar="[ID]")] = None,  # noqa: A002
+    key: Annotated[str | None, typer.Option("--key", help="The message's key.")] = None,
+    event_time: Annotated[
+        str | None, typer.Option("--event-time", help="With --key: the message's event time, ISO 8601.")
+    ] = None,
+    type_: Annotated[str | None, typer.Option("--type", help="With --key: the message's type.")] = None,
+    source: Source = None,
+    ledger_version: Annotated[
+        int | None, typer.Option("--ledger-version", min=0, help="The version of the ledger. Default: the latest.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="File for the certificate.")] = Path("certificate.json"),
+) -> None:
+    """Print the root of the ledger, a hash over all that is final; certify a message under it.
+
+    With --key and --event-time, or the id of a rejection, it writes a certificate: from it a short program, which the
+    documentation has, checks without the tables that the message is in exactly one batch, or why it was rejected.
+    Whoever has the ledger gets the same root for the same version.
+    """
+    from windrow.reading.certificate import Certifier
+    from windrow.reading.tables import open_ledger
+
+    message = _message(id, key, event_time, type_, source)
+    with call.readable_settings() as settings, steps("hashing rows", call.json) as told:
+        certifier = Certifier(open_ledger(settings.ledger, ledger_version), lambda rows: told(rows, None))
+        certificate = _certificate(certifier, id, message)
+    document = asdict(certifier.root) | {"certificate": None, "outcome": None}
+    covers = f"{pluralize(document['closed_windows'], 'closed window')}, {document['rejected']:,} rejected messages"
+    lines = [
+        f"{covers}, {pluralize(document['microbatch'], 'microbatch')}, of ledger version {document['ledger_version']}.",
+        f"root  {document['root']}",
+        f"chain {document['chain']}",
+    ]
+    if certificate is not None:
+        size = _write(certificate, out)
+        outcome = "rejected" if "rejection" in certificate else "closed"
+        document |= {"certificate": out, "outcome": outcome}
+        said = "is in a closed batch" if outcome == "closed" else "was rejected"
+        lines.append(f"The message {said}: wrote {out} ({size:,} bytes).")
+    call.answer(document, *lines)
+
+
+def _message(
+    id_: str | None, key: str | None, event_time: str | None, type_: str | None, source: str | None
+) -> tuple[str, int, str | None, str | None] | None:
+    """Return which message is meant, None if none or by the id of its rejection. Raises SettingsError."""
+    if id_ is not None and (key, event_time, type_, source) != (None,) * 4:
+        raise SettingsError("an id names one rejection", "Leave out --key, --event-time, --type and --source.")
+    if (key is None) != (event_time is None) or (key is None and (type_, source) != (None, None)):
+        raise SettingsError("a message is named by --key and --event-time", "Give both; --type and --source if needed.")
+    if key is None or event_time is None:
+        return None
+    return key, timestamps.microseconds(event_time, "--event-time"), type_, source
+
+
+def _certificate(certifier: Certifier, id_: str | None, message: Any) -> dict[str, Any] | None:
+    from windrow.reading.certificate import MessageName
+
+    if id_ is not None:
+        return certifier.of_rejection(id_)
+    return None if message is None else certifier.of_message(MessageName(*message))
+
+
+def _write(certificate: dict[str, Any], out: Path) -> int:
+    """Write a certificate; return how many bytes it has. Raises OutputFileError."""
+    text = json.dumps(certificate, indent=1)
+    try:
+        return out.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise OutputFileError(f"{out} cannot be written: {error.strerror}", "Use another file (--out).") from error

@@ -1,0 +1,257 @@
+"""Certify what became of a message, so that a short program checks it without the tables and without Windrow.
+
+The *root* of a ledger is a hash over all that is final in it: each closed window with the digests of its batches, each
+rejection, each microbatch of the history with the rules in force, and over the id of the depot and the last link of the
+history's chain. Anybody who has the ledger computes it again; who has noted it trusts nobody. A *certificate* has one
+message, the batch or rejection with it as the ledger has them, the row of the microbatch that decided so, and for each
+the hashes that lead to the root (`hash_tree`). Windows cover event times in the tree: so it shows that no other batch
+can have the message.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.columnar.arrow import (
+    combine_chunks,
+    from_numpy,
+    one_batch,
+    string_scalar,
+    times_to_numbers,
+    to_plain_types,
+)
+from windrow.errors import NotFoundError, SettingsError
+from windrow.model import canonical, tables
+from windrow.model.chain import CHAIN, LINKED, row_digests
+from windrow.model.hash_tree import NODE, HashTree
+from windrow.reading.digests import batch_digests, rejection_digests
+from windrow.reading.tables import Ledger, quote_text, time_literal
+
+FORMAT = 1
+LATER = "Prove it once the batch is closed; until then the message may move to another one."
+BATCHES = ", ".join([*canonical.BATCH, "closed_microbatch AS microbatch", "messages"])
+REJECTIONS = ", ".join([*canonical.REJECTED, "microbatch"])
+HISTORY = ", ".join(["microbatch", *LINKED])
+MICROBATCH = "microbatch"  # the name of the microbatches in the tree; their numbers are the places
+Document: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRoot:
+    """The root of a ledger at a version, what it was computed from, and how much it covers."""
+
+    ledger_version: int
+    depot_id: str
+    microbatch: int
+    chain: str
+    tree: str
+    root: str
+    closed_windows: int
+    rejected: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessageName:
+    """Which message is meant: of a key, at an event time (microseconds), perhaps of a type or source."""
+
+    key: str
+    event_time: int
+    type: str | None = None
+    source: str | None = None
+
+    def condition(self, begin: str, end: str) -> str:
+        """Return the SQL condition on rows between whose times the message lies, the later one included."""
+        at = time_literal(self.event_time)
+        where = [f"key = {quote_text(self.key)}", f"{begin} <= {at}", f"{end} >= {at}"]
+        return " AND ".join([*where, *([] if self.source is None else [f"source = {quote_text(self.source)}"])])
+
+    def is_(self, row: Mapping[str, Any]) -> bool:
+        """Tell whether a message, whose times are numbers, is meant."""
+        return row["event_time"] == self.event_time and self.type in (None, row["type"])
+
+
+class Certifier:
+    """Computes the root of a ledger, and certificates under it. It reads all that is final, once."""
+
+    def __init__(self, ledger: Ledger, progress: Callable[[int], None] = lambda rows: None) -> None:
+        """Read the ledger; `progress` is called with the rows so far. Raises TableUnreadableError, NotFoundError."""
+        self._ledger = ledger
+        leaves = _leaves(ledger, progress)
+        self._tree, self._names, self._begins = HashTree.of(leaves), leaves["begin_name"], leaves["begin"]
+        self.root = self._root(leaves)
+
+    def _root(self, leaves: pa.Table) -> LedgerRoot:
+        columns = f"depot_id, microbatch, {CHAIN}"
+        [row] = self._ledger.rows("progress", columns, f"id = {quote_text(tables.PROGRESS)}").to_pylist()
+        batches = int(pc.sum(pc.starts_with(leaves["begin_name"], f"{tables.BATCH_ID}/")).as_py())
+        rejected = leaves.num_rows - batches - int(pc.sum(pc.equal(leaves["begin_name"], MICROBATCH)).as_py())
+        known = row["depot_id"], row["microbatch"], row[CHAIN], self._tree.root
+        root = sha256(canonical.fields([pa.array([value]) for value in known])[0].as_py()).hexdigest()
+        return LedgerRoot(self._ledger.version, *known, root, batches, rejected)
+
+    def of_message(self, message: MessageName) -> Document:
+        """Return the certificate of a message: of its closed batch, or else of its rejection.
+
+        Raises NotFoundError where there is no such message, or its batch is open; SettingsError if several are meant.
+        """
+        if found := self._batch_of(message):
+            batch, row = found
+            return self._document(row, batch=batch)
+        rejected = self._rejected(message.condition("event_time", "event_time"))
+        rejected = [row for row in rejected if message.is_(row)]
+        if not rejected:
+            raise self._missing(message)
+        if len(rejected) > 1:
+            ids = ", ".join(row["id"] for row in rejected)
+            raise SettingsError(f"{len(rejected)} rejections are of such a message", f"Give the id of one: {ids}.")
+        return self.of_rejection(rejected[0]["id"])
+
+    def of_rejection(self, id_: str) -> Document:
+        """Return the certificate of a rejection by its id. Raises NotFoundError."""
+        rows = self._ledger.rows("rejected", REJECTIONS, f"id = {quote_text(id_)}")
+        if not rows.num_rows:
+            raise NotFoundError(f"there is no rejection {id_}", "List them with: windrow show --rejected")
+        [row] = times_to_numbers(to_plain_types(rows)).to_pylist()
+        first = None
+        if row["reason"] == "duplicate":
+            found = self._batch_of(MessageName(row["key"], row["event_time"], row["type"], row["source"]))
+            if not found:
+                raise NotFoundError("the first of these duplicates is in an open batch", LATER)
+            first, _ = found
+        rejection = {"fields": _texts(rows, canonical.REJECTED), "path": self._path(id_, 0)}
+        return self._document(row, batch=first, rejection=rejection)
+
+    def _batch_of(self, message: MessageName) -> tuple[Document, Mapping[str, Any]] | None:
+        """Return the closed batches of the window that has a message, and the message with its stream."""
+        rows = self._ledger.rows("closed", BATCHES, message.condition("window_start", "window_end"), "ORDER BY part")
+        held = [
+            {"source": batch["source"], "key": batch["key"], "microbatch": batch["microbatch"], **inside, "row": number}
+            for number, batch in enumerate(times_to_numbers(to_plain_types(rows)).to_pylist())
+            for inside in batch["messages"]
+            if message.is_(inside)
+        ]
+        if len(held) > 1:
+            named = ", ".join(sorted({f"type {row['type']!r} of source {row['source']!r}" for row in held}))
+            raise SettingsError(f"there are {len(held)} such messages: {named}", "Say which with --type and --source.")
+        if not held:
+            return None
+        batch = rows.slice(held[0]["row"], 1)
+        same = [pc.equal(rows[name], batch[name][0]) for name in ("source", "key", "window_start")]
+        parts = rows.filter(pc.and_(pc.and_(same[0], same[1]), same[2]))
+        stream = tables.identifier(tables.BATCH_ID, *(combine_chunks(batch[name]) for name in ("source", "key")))
+        begin = times_to_numbers(to_plain_types(batch))["window_start"][0].as_py()
+        path = self._path(stream[0].as_py(), begin)
+        parted = {"parts": list(map(_batch, _single(parts))), "microbatch": held[0]["microbatch"], "path": path}
+        return parted, held[0]
+
+    def _rejected(self, where: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = times_to_numbers(
+            to_plain_types(self._ledger.rows("rejected", REJECTIONS, where, "ORDER BY id"))
+        ).to_pylist()
+        return rows
+
+    def _missing(self, message: MessageName) -> NotFoundError:
+        where = message.condition("window_start", "window_end")
+        waits = times_to_numbers(to_plain_types(self._ledger.rows("open", "messages", where)))["messages"].to_pylist()
+        if any(message.is_(inside) for messages in waits for inside in messages):
+            return NotFoundError("the message is in an open batch", LATER)
+        hint = "`windrow show --key KEY --event-time TIME` says what became of it."
+        return NotFoundError("the ledger has no such message", hint)
+
+    def _document(self, row: Mapping[str, Any], **shown: Document | None) -> Document:
+        """Return a certificate of a message; the row says in which microbatch it was decided."""
+        history = self._ledger.rows(MICROBATCH, HISTORY, f"microbatch = {row['microbatch']:d}")
+        microbatch = {"fields": _texts(history, LINKED), "path": self._path(MICROBATCH, row["microbatch"])}
+        named = {name: row[name] for name in ("source", "key", "type", "event_time")}
+        head = {name: getattr(self.root, name) for name in ("depot_id", "microbatch", "chain", "tree", "root")}
+        return {"certificate": FORMAT, "message": named, **shown, "decided_by": microbatch, "ledger": head}
+
+    def _path(self, name: str, begin: int) -> list[Any]:
+        same = pc.and_(pc.equal(self._names, string_scalar(name)), pc.equal(self._begins, begin))
+        return self._tree.path(int(pc.index(same, True).as_py()))
+
+
+def _leaves(ledger: Ledger, progress: Callable[[int], None]) -> pa.Table:
+    """Return the leaves of a ledger (`NODE`) in order."""
+    pieces, count = list[pa.Table](), 0
+    for piece in _digested(ledger):
+        pieces.append(piece)
+        count += piece.num_rows
+        progress(count)
+    if not count:
+        raise NotFoundError("nothing is final in the ledger yet", "Run it first: `windrow run`.")
+    order = [(name, "ascending") for name in ("begin_name", "begin", "part")]
+    return _joined(one_batch(pa.concat_tables(pieces).sort_by(order)))
+
+
+def _digested(ledger: Ledger) -> Iterator[pa.Table]:
+    """Yield `begin_name, begin, end, part, microbatch, digest` of batches, rejections and microbatches."""
+    for piece in ledger.pieces("closed", BATCHES):
+        rows = times_to_numbers(to_plain_types(piece))
+        streams = tables.identifier(tables.BATCH_ID, *(combine_chunks(rows[name]) for name in ("source", "key")))
+        digests = batch_digests(piece)
+        yield _leaf(streams, rows["window_start"], rows["window_end"], rows["part"], digests)
+    for piece in ledger.pieces("rejected", REJECTIONS):
+        digests = rejection_digests(piece)
+        yield _leaf(digests["id"], pa.repeat(0, len(digests)), pa.repeat(1, len(digests)), None, digests)
+    for piece in ledger.pieces(MICROBATCH, HISTORY):
+        number = combine_chunks(piece[MICROBATCH])
+        digests = pa.table({MICROBATCH: number, "digest": pa.array(row_digests(piece), pa.string())})
+        yield _leaf(pa.repeat(MICROBATCH, len(number)), number, pc.add(number, 1), None, digests)
+
+
+def _leaf(name: Any, begin: Any, end: Any, part: Any, digests: pa.Table) -> pa.Table:
+    numbers = pa.repeat(0, len(digests)) if part is None else part.cast(pa.int64())
+    columns = {"begin_name": name, "begin": begin, "end": end, "part": numbers}
+    return pa.table({**columns, MICROBATCH: digests[MICROBATCH], "digest": digests["digest"]})
+
+
+def _joined(rows: pa.RecordBatch) -> pa.Table:
+    """Return a leaf for each window: the parts of a window, which follow each other, are one."""
+    places = list(zip(rows["begin_name"].to_pylist(), rows["begin"].to_pylist(), strict=True))
+    begins = np.flatnonzero([at == 0 or place != places[at - 1] for at, place in enumerate(places)])
+    ends = np.append(begins[1:], rows.num_rows)
+    digests = canonical.netstrings(rows["digest"])
+    offsets = pa.array(np.append(begins, rows.num_rows).astype(np.int64))
+    inside = pc.binary_join(pa.LargeListArray.from_arrays(offsets, digests), canonical.NOTHING)
+    first, last = (rows.take(from_numpy(at)) for at in (begins, ends - 1))
+    head = canonical.fields([first[MICROBATCH]])
+    hashes = canonical.digests(canonical.join_bytes([head, inside]))
+    columns = [first["begin_name"], first["begin"], first["begin_name"], last["end"], hashes]
+    return pa.Table.from_arrays(columns, schema=NODE)
+
+
+def _single(rows: pa.Table) -> Iterator[pa.Table]:
+    return (rows.slice(at, 1) for at in range(rows.num_rows))
+
+
+def _batch(row: pa.Table) -> Document:
+    """Return a batch as its fields and its messages, each the texts of their canonical form."""
+    inside = pc.list_flatten(combine_chunks(to_plain_types(row)["messages"]))
+    members = [_text_column(pc.struct_field(inside, name)) for name in canonical.MESSAGE]
+    return {"fields": _texts(row, canonical.BATCH), "messages": list(map(list, zip(*members, strict=True)))}
+
+
+def _texts(row: pa.Table, names: tuple[str, ...]) -> Document:
+    plain = to_plain_types(row)
+    return {name: _text_column(combine_chunks(plain[name]))[0] for name in names}
+
+
+def _text_column(values: pa.Array) -> list[Any]:
+    """Return the canonical form of each value as text, of other bytes as `{"base64": text}`; None is None."""
+    return [None if value is None else _text(value) for value in canonical.encode_values(values).to_pylist()]
+
+
+def _text(value: bytes) -> str | dict[str, str]:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}
