@@ -37,11 +37,11 @@ def prove(
     ] = None,
     out: Annotated[Path, typer.Option("--out", help="File for the certificate.")] = Path("certificate.json"),
 ) -> None:
-    """Print the root of the ledger, a hash over all that is final; certify a message under it.
+    """Print the ledger's root hash; certify a message.
 
-    With --key and --event-time, or the id of a rejection, it writes a certificate: from it a short program, which the
+    The root is a hash over all that is final; whoever has the ledger gets the same one for the same version. With --key
+    and --event-time, or the id of a rejection, it writes a certificate: from it a short program, which the
     documentation has, checks without the tables that the message is in exactly one batch, or why it was rejected.
-    Whoever has the ledger gets the same root for the same version.
     """
     from windrow.reading.certificate import Certifier
     from windrow.reading.tables import open_ledger
