@@ -39,7 +39,7 @@ PANELS = {
     "Send": ("produce", "ingest", "bridge"),
     "Run": ("run", "tick", "pause", "resume", "maintain", "recover"),
     "Look": ("status", "report", "ui", "show", "plot", "tune", "export"),
-    "Check": ("verify", "quality", "replay", "prove"),
+    "Check": ("verify", "quality", "replay", "amend", "prove"),
     "Topologies": ("rollback",),
 }
 COMMANDS: dict[str, list[shared_options.Command]] = {

@@ -20,6 +20,7 @@ from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
     from windrow.batching.rules import Rules
+    from windrow.replaying import ReplayRange
     from windrow.replaying.report import Comparison, Move, Outcome, Replay, ReplayChange
     from windrow.topology.replay import TopologyReplay
 
@@ -39,7 +40,10 @@ def replay(
         str | None, typer.Option("--into", help="Path of the new ledger, which stays. Default: it is dropped.")
     ] = None,
     rules: Annotated[
-        str | None, typer.Option("--rules", help="A windrow.toml whose [rules] are taken instead of the recorded ones.")
+        list[str] | None,
+        typer.Option(
+            "--rules", help="A windrow.toml whose [rules] are taken instead of the recorded ones. Several are compared."
+        ),
     ] = None,
     window: Annotated[str | None, typer.Option("--window", help="Another window, such as 30s.")] = None,
     max_delay: Annotated[str | None, typer.Option("--max-delay", help="Another max_delay, such as 1m.")] = None,
@@ -89,11 +93,48 @@ def replay(
     from windrow.replaying import replay as play
 
     chosen = call.path_settings(instead=REPLAY, engine=call.flags.get("engine", "embedded"))
-    others = _rules(rules, chosen, {"window": window, "max_delay": max_delay})
+    flags = {"window": window, "max_delay": max_delay}
     portion = ReplayRange(from_, to, key or (), source or ())
+    if rules is not None and len(rules) > 1:
+        if into is not None:
+            raise SettingsError("--into is for one rule set", "Compare them first, then keep one.")
+        return _compare(call, {file: _rules(file, chosen, flags) for file in rules}, chosen, ticks, portion)
+    others = _rules(rules[0] if rules else None, chosen, flags)
     with steps("messages", quiet=call.json) as progress:
         result = play(chosen, into, others, ticks, portion, limit, progress=progress)
     return _answer(call, result, lambda: _print(result))
+
+
+def _compare(
+    call: CommandContext, sets: dict[str, Rules | None], chosen: Settings, ticks: Ticks, portion: ReplayRange
+) -> int:
+    """Replay under several rule sets; answer with a line for each."""
+    from windrow.replaying import replay as play
+
+    results = {}
+    for file, others in sets.items():
+        with steps(file, quiet=call.json) as progress:
+            results[file] = play(chosen, None, others, ticks, portion, 0, progress=progress)  # type: ignore[arg-type]
+    documents = [{"file": file, **result.to_dict()} for file, result in results.items()]
+    call.answer(documents, tell=lambda: _print_sets(results))
+    return 0
+
+
+def _print_sets(results: dict[str, Replay]) -> None:
+    """Print how many batches and rejections each rule set gives, and how many messages are elsewhere."""
+    recorded = next(iter(results.values())).recorded
+    width = max(map(len, ["as recorded", *results]))
+    print_line(
+        f"{'':{width}}  {'batches':>10}  {'rejected':>10}  {'the same':>10}  {'messages elsewhere':>18}", markup=False
+    )
+    for name, side, comparison in [
+        ("as recorded", recorded, None),
+        *((file, result.replayed, result.comparison) for file, result in results.items()),
+    ]:
+        same = side.batches if comparison is None else comparison.unchanged
+        elsewhere = 0 if comparison is None else comparison.moved_messages
+        numbers = f"{side.batches:>10,}  {sum(side.rejected.values()):>10,}  {same:>10,}  {elsewhere:>18,}"
+        print_line(f"{name:{width}}  {numbers}", markup=False)
 
 
 def _answer(call: CommandContext, outcome: Outcome, tell: Callable[[], None]) -> int:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-Kind = Literal["data", "tick", "flush", "rules", "pause", "resume", "skip", "rollback", "option"]
+Kind = Literal["data", "tick", "flush", "rules", "pause", "resume", "skip", "rollback", "option", "amend"]
 PHASES = ("prime", "plan", "process", "commit")
 Role = Literal["ledger", "depot"]
 ROLES: tuple[Role, ...] = ("ledger", "depot")

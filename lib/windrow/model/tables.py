@@ -32,8 +32,9 @@ from windrow.model.commits import FEED
 from windrow.model.durations import microseconds
 
 SCHEMA_VERSION = 8
+AMENDMENT = ("amended", "superseded")  # the states of what amendments add
 DAMAGED = "It was damaged from outside. RESTORE it to an earlier version, or replay the depot into a new ledger."
-FINAL = ("closed", "rejected", "microbatch")
+FINAL = ("closed", "rejected", "microbatch", *AMENDMENT)
 OPEN = "open"
 PARTIAL = "partial"
 PRIMED = ("progress", "event", "option")  # the live states that every microbatch reads
@@ -110,6 +111,7 @@ HISTORY = [
     ("columns", pa.string()),
     ("engine", pa.string()), ("processed_on", pa.string()), ("commit_mode", pa.string()), ("started_at", TIME),
     ("prime_ms", pa.float64()), ("plan_ms", pa.float64()), ("process_ms", pa.float64()), (CHAIN, pa.string()),
+    ("amendment", pa.string()),
 ]  # fmt: skip
 
 # Additional columns of a ledger over a raw depot: bytes that are in no message, and byte counts.
@@ -123,6 +125,9 @@ RAW_FIELDS = [
 OF_PARTIAL = ("received_at", "reason")  # other columns of bytes that are in no message yet
 RAW_REJECTED = ["raw_source", "chunk", "offset", "content"]  # the ones in rejections by the format
 RAW_HISTORY = ["bytes_read", "bytes_framed", "bytes_rejected", "bytes_repeated", "format"]  # the ones in microbatches
+
+# Columns of a superseded row: the id of what is superseded, and of the amended batch that has its first message.
+SUPERSEDED_FIELDS = [("superseded_id", pa.string()), ("superseded_by", pa.string())]
 
 PROGRESS_FIELDS = [
     ("depot_id", pa.string()), ("start_from", pa.string()), ("depot_version", pa.int64()),
@@ -169,7 +174,7 @@ def ledger_schema(payload: pa.DataType | None = None, *, raw: bool = False) -> p
     # Delta keeps statistics of the first 32 columns: readers skip files by them, verify compares them with rows, and a
     # fold knows by them which files belong to the latest commits.
     fields: dict[str, pa.DataType] = {"id": pa.string(), "state": pa.string(), "revision": pa.int64()}
-    groups = (batch_fields(kind), rejected_fields(kind), HISTORY, PROGRESS_FIELDS, ROW_FIELDS)
+    groups = (batch_fields(kind), rejected_fields(kind), HISTORY, PROGRESS_FIELDS, ROW_FIELDS, SUPERSEDED_FIELDS)
     for group in (*groups, RAW_FIELDS if raw else []):
         fields |= dict(group)
     required = {"id", "state"}
@@ -333,11 +338,26 @@ def views(ledger: str, *, raw: bool = False) -> dict[str, str]:
         "open_batches": open_batches(ledger),
         "closed_batches": f"SELECT {batch} FROM {ledger} WHERE state = 'closed'",
         "closed_messages": exploded,
+        "current_batches": current_batches(ledger),
+        "amendments": f"SELECT {', '.join(AMENDMENTS)} FROM {ledger} WHERE state = 'superseded'",
         "rejected_messages": f"SELECT {rejected} FROM {ledger} WHERE state = 'rejected'",
         "microbatches": f"SELECT {history} FROM {ledger} WHERE state = 'microbatch'",
     }
 
 
+def current_batches(ledger: str) -> str:
+    """Return the query for the closed and amended batches of a table reference that no amendment supersedes."""
+    return (
+        f"SELECT {', '.join(f'b.{name}' for name in BATCH_COLUMNS)} FROM (SELECT * FROM {ledger} "
+        f"WHERE state IN ('closed', 'amended')) b LEFT ANTI JOIN (SELECT superseded_id FROM {ledger} "
+        f"WHERE state = 'superseded') s ON b.id = s.superseded_id"
+    )
+
+
+AMENDMENTS = (
+    "id", "microbatch", "reason", "superseded_id", "superseded_by", "source", "key", "part", "window_start",
+    "window_end", "type", "event_time",
+)  # fmt: skip
 _RAW_VIEWS = {"rejected_messages": RAW_REJECTED, "microbatches": RAW_HISTORY}
 
 

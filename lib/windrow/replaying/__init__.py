@@ -22,11 +22,12 @@ from windrow.delta.scratch import scratch_directory
 from windrow.errors import DepotUnreadableError, EngineUnavailableError, NotFoundError, SettingsError
 from windrow.reading.digests import LedgerSelection, Streams
 from windrow.reading.tables import open_depot, open_ledger, recorded_rules
+from windrow.replaying.amendment import amend
 from windrow.replaying.comparison import compare
 from windrow.replaying.legs import ReplaySegment, recorded_segments, with_rules
 from windrow.replaying.microbatch_range import MicrobatchRange, find_span
 from windrow.replaying.player import SegmentReplayer, create_replay_ledger
-from windrow.replaying.report import Comparison, LedgerDigest, Move, Outcome, Replay, ReplayChange
+from windrow.replaying.report import Amendment, Comparison, LedgerDigest, Move, Outcome, Replay, ReplayChange
 from windrow.runtime.opening import tables_of
 from windrow.settings.settings import Settings
 from windrow.source import Source
@@ -34,7 +35,10 @@ from windrow.source import Source
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Comparison", "LedgerDigest", "Move", "Outcome", "Replay", "ReplayChange", "ReplayRange", "replay"]
+__all__ = [
+    "Amendment", "Comparison", "LedgerDigest", "Move", "Outcome", "Replay", "ReplayChange", "ReplayRange", "amend",
+    "replay",
+]  # fmt: skip
 
 EARLIER = "Replay the rest: use --from with a version or time that `windrow doctor` says can be read."
 """The hint if the depot's early versions are gone."""

@@ -57,7 +57,7 @@ def recorded_segments(ledger: Ledger, after: int, through: int) -> list[ReplaySe
     history = ledger.rows("microbatch", columns, among, "ORDER BY microbatch")
     bounds, rules, legs = _bounds(ledger, among), "", list[ReplaySegment]()
     for row in history.to_pylist():
-        if row["kind"] in ("pause", "resume"):
+        if row["kind"] in ("pause", "resume", "amend"):
             continue
         latest = bounds.get(row["microbatch"], LATEST)
         if not legs or not _belongs_to(legs[-1], row, latest):

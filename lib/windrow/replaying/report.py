@@ -89,6 +89,20 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Amendment:
+    """What an amendment says: batches that others take the place of, these, and rejected messages that they let in.
+
+    `microbatch` is the number of the commit, None if there was no difference. `rules` are those of the branch.
+    """
+
+    microbatch: int | None
+    superseded_batches: int
+    amended_batches: int
+    let_in: int
+    rules: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Replay(Outcome):
     """The result of a replay of a batcher."""
 

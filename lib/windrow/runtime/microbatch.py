@@ -46,7 +46,7 @@ from windrow.source import Source
 from windrow.source.slices import Slice, require_whole
 from windrow.version import VERSION
 
-KEEPS_RULES = ("pause", "resume", "skip", "rollback", "option")
+KEEPS_RULES = ("pause", "resume", "skip", "rollback", "option", "amend")
 KEEPS_STATE = ("pause", "resume", "option", "rules")
 T = TypeVar("T")
 COUNTED = ("accepted", "rejected", "opened", "closed")  # of the whole microbatch

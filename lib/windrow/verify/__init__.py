@@ -28,6 +28,7 @@ from windrow.delta.database import MEMORY_BYTES
 from windrow.errors import ExpressionError, NotFoundError
 from windrow.model.chain import CHAIN
 from windrow.reading.tables import Ledger, open_depot, open_ledger, skipped_versions
+from windrow.verify.amendments import check_amendments
 from windrow.verify.base import NOTHING, Base, NoBaseError, Reliance, find_base, identify
 from windrow.verify.chain import check_fingerprints, check_links
 from windrow.verify.decisions import MOST
@@ -146,8 +147,8 @@ class Checks:
                     parts = self._parts(connection, joined, read, rows, base)
                     books.append(checked.run(connection, parts, self._max_messages, self._progress))
                 by_log = self._check_log(snapshot, before, base)
-            chain = self._check_chain(snapshot)
-            result += at_version(version, [*by_log, *chain, *checked.findings])
+            more = [*self._check_chain(snapshot), *check_amendments(self._ledger(version))]
+            result += at_version(version, [*by_log, *more, *checked.findings])
         differences, findings = parted(result)
         verified = None if differences else self._identify()
         founded = base.since if base else None, since_refused, verified

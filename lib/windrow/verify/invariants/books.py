@@ -50,7 +50,7 @@ BOOKS = (
         "microbatch_kind",
         "A microbatch is of a known kind, and only one of kind data reads messages.",
         COUNTS,
-        "kind IN ('data', 'tick', 'flush', 'rules', 'pause', 'resume', 'skip') "
+        "kind IN ('data', 'tick', 'flush', 'rules', 'pause', 'resume', 'skip', 'amend') "
         "AND (kind = 'data' OR messages_read = 0)",
     ),
     MICROBATCH.invariant(

@@ -1,0 +1,195 @@
+"""Amend a ledger: say, in rows of one commit, what its closed batches would be under other rules.
+
+A closed batch never changes. An amendment adds to the ledger, beside the closed batches, *amended* batches, and
+*superseded* rows: each names a batch that amended ones take the place of, or a rejected message that is now in one. So
+who reads closed batches sees nothing of it, and who reads current batches (closed and amended ones that nothing
+supersedes) gets late data without a silent change.
+
+What the other rules give is in a *branch*: another ledger over the same depot, such as a replay makes. It may let
+messages in (`let_in`), but not take one out of a closed batch: that is refused. Its `max_delay` may not be shorter, so
+that whatever the ledger reads later belongs behind what it amends.
+
+The branch is compared with the ledger as it was when it had read as much of the depot. Since then the ledger may have
+gone on, but must not have been amended or restored: the commit is fenced, and checks this in the version that it was
+primed with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.columnar.arrow import string_array
+from windrow.errors import DepotChangedError, SettingsError, UsageError, WindrowError
+from windrow.ledger.result import MicrobatchCounts, MicrobatchResult
+from windrow.model import canonical, tables
+from windrow.model.messages import COLUMNS
+from windrow.model.printable import pluralize
+from windrow.reading.digests import Streams
+from windrow.reading.tables import Ledger, open_ledger, recorded_rules
+from windrow.replaying.let_in import batches_in, cut, late_messages, messages_of, pair_messages
+from windrow.replaying.microbatch_range import find_span
+from windrow.replaying.report import Amendment
+from windrow.runtime.ledger_state import LedgerState
+from windrow.runtime.opening import tables_of
+from windrow.runtime.run import open_runner
+from windrow.runtime.wall_clock import WallClock
+from windrow.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+AT = ("source", "key", "window_start", "window_end", "part")  # columns of a superseded batch
+
+
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    """What an amendment changes: the batches that go and come, rejections that go, and which amended id each has."""
+
+    gone: pa.Table
+    fresh: pa.Table
+    rejected: pa.Table
+    gone_to: list[str]
+    rejected_to: list[str]
+
+
+def amend(
+    settings: Settings, branch: str, streams: Streams | None = None, spark: SparkSession | None = None
+) -> Amendment:
+    """Amend a ledger by what a branch, the path of another ledger over the same depot, has otherwise.
+
+    Args:
+        settings: The settings that name depot and ledger.
+        branch: The path of the branch, such as the one that `replay` was told to keep.
+        streams: The keys and sources that are amended (`ReplayRange.streams`); None for all.
+        spark: A session to commit with.
+
+    Returns:
+        What was committed.
+
+    Raises:
+        SettingsError: The branch's rules would take messages out, or are less patient; it is no branch of the ledger.
+        NotFoundError: The ledger cannot be read as it was when it had read as much as the branch.
+        UsageError: Somebody amended or restored the ledger meanwhile.
+
+    Example:
+        >>> settings = windrow.Settings(depot="data/depot", ledger="data/ledger")
+        >>> amend(settings, "data/patient").let_in
+        34
+    """
+    other, source = open_ledger(branch), tables_of(settings, spark)[0]
+    progress = other.progress()
+    book = find_span(settings.ledger, source, None, str(progress.depot_version)).end
+    _require_branch(book, other)
+    late = late_messages(book, other, streams or {})
+    old = batches_in(book, late.ranges, settings.max_memory_bytes)
+    new = cut(batches_in(other, late.ranges, settings.max_memory_bytes), late.ranges, progress.max_delay_us)
+    difference = _paired(old, new, late.rejected)
+    sizes = difference.gone.num_rows, difference.fresh.num_rows, difference.rejected.num_rows
+    rules = recorded_rules(progress.rules)
+    if not any(sizes):
+        return Amendment(None, *sizes, rules)
+    with open_runner(*tables_of(settings, spark), WallClock()) as runner:
+        summary = runner.commit_change("amend", partial(_change, book, difference, progress.rules))
+    return Amendment(summary.microbatches[-1].microbatch, *sizes, rules)
+
+
+def _require_branch(book: Ledger, branch: Ledger) -> None:
+    """Raise SettingsError unless a branch read the same messages as a ledger, and waits at least as long."""
+    known, other = book.progress(), branch.progress()
+    read = [ledger.rows("microbatch", "sum(messages_read)::BIGINT AS messages") for ledger in (book, branch)]
+    # guard: branch-of-the-same-depot
+    if (known.depot_id, known.depot_version, read[0]) != (other.depot_id, other.depot_version, read[1]):
+        raise SettingsError(
+            f"{branch.location} is no branch of the ledger: it read other messages",
+            "Make one: `windrow replay --rules FILE --into PATH`.",
+        )
+    # guard: amended-as-patiently
+    if other.max_delay_us < known.max_delay_us:
+        raise SettingsError(
+            "an amendment needs a max_delay at least as long as that in force",
+            "With a shorter one, messages that the ledger still accepts would belong into amended batches.",
+        )
+
+
+def _paired(old: pa.Table, new: pa.Table, late: pa.Table) -> _Difference:
+    """Find the amended batch of each message that is let in, and of the first message of each batch that goes.
+
+    Raises DepotChangedError if the batches that come do not have exactly the messages of those that go, and these.
+    """
+    before, after = messages_of(old), messages_of(new)
+    among = pa.concat_tables([before.select(list(COLUMNS)), late.select(list(COLUMNS))]).combine_chunks()
+    pairs = pair_messages(among, after)
+    # guard: amendment-adds-up
+    if (pairs < 0).any():
+        raise DepotChangedError(
+            f"{pluralize(int((pairs < 0).sum()), 'message')} of ledger and branch do not agree",
+            "`windrow verify` says of each what is wrong with it; a branch comes from the ledger as it is now.",
+        )
+    ids = np.array(new["id"].to_pylist(), dtype=object)
+    places = ids[after["row"].to_numpy()[pairs[: among.num_rows] - among.num_rows]]
+    _, first = np.unique(before["row"].to_numpy(), return_index=True)
+    return _Difference(old, new, late, list(places[first]), list(places[before.num_rows :]))
+
+
+def _change(
+    book: Ledger, difference: _Difference, rules: str, primed: LedgerState
+) -> tuple[MicrobatchResult, Mapping[str, Any]]:
+    """Return the rows of the amendment as the next microbatch. Raises UsageError."""
+    _require_same(book, primed.fence.table_version)
+    number, schema = primed.microbatch + 1, primed.progress.schema
+    rows = pa.concat_tables([_amended(schema, difference, number), *_superseded(schema, difference, number)])
+    known = rows.append_column("known", pa.repeat(False, rows.num_rows))
+    return MicrobatchResult(known, MicrobatchCounts.of(known), history={"amendment": rules}), {}
+
+
+def _require_same(book: Ledger, version: int) -> None:
+    """Raise UsageError if a ledger was amended or restored since it was compared."""
+    number = book.progress().microbatch
+    columns, since = "microbatch, kind, token", f"microbatch >= {number:d}"
+    try:
+        rows = open_ledger(book.location, version).rows("microbatch", columns, since).to_pylist()
+    except WindrowError as error:
+        raise UsageError(f"the ledger cannot be read again: {error.message}", "Amend it again.") from error
+    [token] = book.rows("microbatch", "token", f"microbatch = {number:d}")["token"].to_pylist()
+    same = any((row["microbatch"], row["token"]) == (number, token) for row in rows)
+    # guard: amended-once
+    if not same or any(row["kind"] == "amend" and row["microbatch"] > number for row in rows):
+        raise UsageError("the ledger was amended or restored meanwhile", "Amend it again.")
+
+
+def _amended(schema: pa.Schema, difference: _Difference, number: int) -> pa.Table:
+    fresh = difference.fresh
+    columns: dict[str, Any] = {name: fresh[name] for name in (*canonical.BATCH, "messages")}
+    columns |= {"id": string_array(list(_prefixed("amended", number, fresh["id"].to_pylist()))), "state": "amended"}
+    numbers = {"opened_microbatch": number, "closed_microbatch": number}
+    return tables.rows(schema, columns | numbers, fresh.num_rows).cast(schema)
+
+
+def _superseded(schema: pa.Schema, difference: _Difference, number: int) -> Iterator[pa.Table]:
+    """Yield the superseded rows: of batches, with their windows, and of rejections, with what tells the message."""
+    parts: Iterable[tuple[pa.Table, list[str], tuple[str, ...], Any]] = (
+        (difference.gone, difference.gone_to, AT, "amended"),
+        (difference.rejected, difference.rejected_to, ("source", "key", "type", "event_time"), None),
+    )
+    for rows, to, names, reason in parts:
+        ids = rows["id"].to_pylist()
+        columns: dict[str, Any] = {name: rows[name] for name in names}
+        columns |= {
+            "id": string_array(list(_prefixed("superseded", number, ids))),
+            "state": "superseded",
+            "reason": reason or rows["reason"],
+            "superseded_id": string_array(ids),
+            "superseded_by": string_array(list(_prefixed("amended", number, to))),
+            "microbatch": number,
+        }
+        yield tables.rows(schema, columns, rows.num_rows).cast(schema)
+
+
+def _prefixed(kind: str, number: int, ids: Iterable[str]) -> Iterator[str]:
+    return (f"{kind}/{number}/{id_}" for id_ in ids)
