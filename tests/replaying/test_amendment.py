@@ -17,11 +17,14 @@ from tests.clocks import NOW, ManualClock
 from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, Row, log, message
+from tests.probes import fail_times
 from windrow.batching.rules import Rules
 from windrow.errors import DepotChangedError, SettingsError, UsageError
 from windrow.model.timestamps import microseconds_of
 from windrow.reading.tables import open_ledger
+from windrow.reading.trace import trace
 from windrow.replaying import Amendment, amend, amendment, replay
+from windrow.testing.points import Point, ProbedLedger
 from windrow.verify import verify
 
 RULES = {"window": "10s", "max_delay": "2s", "window_anchor": "aligned", "on_repeat": "keep"}
@@ -144,6 +147,27 @@ class TestAmend:
         assert {row["key"] for row in world.rows("amended", "superseded")} == {"a"}
         assert verify(world.depot, world.ledger).ok
 
+    def test_lost_reply(self, done: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        """When the commit took place and its reply was lost, the next attempt finds it, and says its number."""
+        opened, probe = amendment.tables_of, fail_times(Point.AFTER_COMMIT, times=1)
+
+        def probed(*arguments: Any) -> tuple[Any, Any]:
+            source, ledger = opened(*arguments)
+            return source, ProbedLedger(ledger, probe)
+
+        monkeypatch.setattr(amendment, "tables_of", probed)
+        said = amended(done)
+        assert (said.microbatch, said.let_in) == (2, 2)
+        assert [row["kind"] for row in done.history()] == ["data", "amend"]
+        assert verify(done.depot, done.ledger).ok
+
+    def test_traced(self, done: World) -> None:
+        """What became of a message that was let in says so."""
+        amended(done)
+        [arrival] = trace(done.depot, done.ledger, "k", START + 12 * SECOND)
+        [row] = [row for row in done.rows("superseded") if row["superseded_id"] == (arrival.rejection or {})["id"]]
+        assert arrival.why.endswith(f"an amendment let it into {row['superseded_by']}")
+
     def test_goes_on_meanwhile(self, done: World) -> None:
         """A ledger that has read on since the branch was made is amended up to there."""
         place = branch(done)
@@ -203,7 +227,7 @@ class TestRefused:
             difference = compared(*arguments)
             monkeypatch.setattr(amendment, "late_messages", compared)
             if happens == "amended":
-                amended(done)
+                assert amended(done, rules=RULES | {"max_delay": "15s"}).let_in == 1
             else:
                 DeltaTable(done.ledger).restore(version)
             return difference

@@ -164,6 +164,9 @@ class _History:
         rules = book.rows("microbatch", "microbatch, rules", f"microbatch IN ({_list(numbers)})") if numbers else None
         self._rules = {row["microbatch"]: row["rules"] for row in rules.to_pylist()} if rules else {}
         self._holder = {_content(row)[:2]: holder["batch"]["id"] for row, _, holder, _ in placed if holder}
+        ids = ", ".join(quote_text(rejection["id"]) for *_, rejection in placed if rejection)
+        amended = book.rows("superseded", "superseded_id, superseded_by", f"superseded_id IN ({ids})") if ids else None
+        self._let_in = dict(zip(*amended.to_pydict().values(), strict=True)) if amended else {}
 
     def arrival(
         self, key: str, at: int, row: Row, version: int | None, holder: Row | None, refused: Row | None
@@ -217,7 +220,9 @@ class _History:
 
     def _reason(self, refused: Row) -> Explanation:
         rules = json.loads(self._rules.get(refused["microbatch"]) or self._progress.rules)
-        return explain(refused, rules["max_delay"], rules["max_lead"], self._holder.get(_content(refused)[:2]))
+        why = explain(refused, rules["max_delay"], rules["max_lead"], self._holder.get(_content(refused)[:2]))
+        let_in = self._let_in.get(refused["id"])
+        return why if let_in is None else Explanation(f"{why.reason}; an amendment let it into {let_in}", "")
 
     @staticmethod
     def _microbatches(book: Ledger, versions: list[int]) -> dict[int, int]:

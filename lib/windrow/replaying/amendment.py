@@ -58,6 +58,14 @@ class _Difference:
     rejected_to: list[str]
 
 
+class _CommittedError(UsageError):
+    """The amendment is in the ledger: its reply was lost, or somebody made the same one."""
+
+    def __init__(self, microbatch: int) -> None:
+        super().__init__("the ledger has this amendment", "")
+        self.microbatch = microbatch
+
+
 def amend(
     settings: Settings, branch: str, streams: Streams | None = None, spark: SparkSession | None = None
 ) -> Amendment:
@@ -95,8 +103,12 @@ def amend(
     if not any(sizes):
         return Amendment(None, *sizes, rules)
     with open_runner(*tables_of(settings, spark), WallClock()) as runner:
-        summary = runner.commit_change("amend", partial(_change, book, difference, progress.rules))
-    return Amendment(summary.microbatches[-1].microbatch, *sizes, rules)
+        try:
+            summary = runner.commit_change("amend", partial(_change, book, difference, progress.rules))
+            number = summary.microbatches[-1].microbatch
+        except _CommittedError as committed:
+            number = committed.microbatch
+    return Amendment(number, *sizes, rules)
 
 
 def _require_branch(book: Ledger, branch: Ledger) -> None:
@@ -141,23 +153,29 @@ def _change(
     book: Ledger, difference: _Difference, rules: str, primed: LedgerState
 ) -> tuple[MicrobatchResult, Mapping[str, Any]]:
     """Return the rows of the amendment as the next microbatch. Raises UsageError."""
-    _require_same(book, primed.fence.table_version)
+    _require_same(book, difference, primed.fence.table_version)
     number, schema = primed.microbatch + 1, primed.progress.schema
     rows = pa.concat_tables([_amended(schema, difference, number), *_superseded(schema, difference, number)])
     known = rows.append_column("known", pa.repeat(False, rows.num_rows))
     return MicrobatchResult(known, MicrobatchCounts.of(known), history={"amendment": rules}), {}
 
 
-def _require_same(book: Ledger, version: int) -> None:
-    """Raise UsageError if a ledger was amended or restored since it was compared."""
+def _require_same(book: Ledger, difference: _Difference, version: int) -> None:
+    """Raise UsageError if a ledger was amended or restored since it was compared, _CommittedError if by this."""
     number = book.progress().microbatch
     columns, since = "microbatch, kind, token", f"microbatch >= {number:d}"
     try:
-        rows = open_ledger(book.location, version).rows("microbatch", columns, since).to_pylist()
+        now = open_ledger(book.location, version)
+        rows = now.rows("microbatch", columns, since).to_pylist()
     except WindrowError as error:
         raise UsageError(f"the ledger cannot be read again: {error.message}", "Amend it again.") from error
     [token] = book.rows("microbatch", "token", f"microbatch = {number:d}")["token"].to_pylist()
     same = any((row["microbatch"], row["token"]) == (number, token) for row in rows)
+    later = now.rows("superseded", "superseded_id, microbatch", f"microbatch > {number:d}")
+    ids = {*difference.gone["id"].to_pylist(), *difference.rejected["id"].to_pylist()}
+    # guard: lost-reply-of-an-amendment
+    if same and {*later["superseded_id"].to_pylist()} == ids:
+        raise _CommittedError(later["microbatch"][0].as_py())
     # guard: amended-once
     if not same or any(row["kind"] == "amend" and row["microbatch"] > number for row in rows):
         raise UsageError("the ledger was amended or restored meanwhile", "Amend it again.")
