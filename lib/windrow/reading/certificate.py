@@ -102,8 +102,8 @@ class Certifier:
 
         Raises NotFoundError where there is no such message, or its batch is open; SettingsError if several are meant.
         """
-        if found := self._batch_of(message):
-            batch, row = found
+        if placed := self._batch_of(message):
+            batch, row = placed
             return self._document(row, batch=batch)
         rejected = self._rejected(message.condition("event_time", "event_time"))
         rejected = [row for row in rejected if message.is_(row)]
@@ -122,35 +122,37 @@ class Certifier:
         [row] = times_to_numbers(to_plain_types(rows)).to_pylist()
         first = None
         if row["reason"] == "duplicate":
-            found = self._batch_of(MessageName(row["key"], row["event_time"], row["type"], row["source"]))
-            if not found:
+            placed = self._batch_of(MessageName(row["key"], row["event_time"], row["type"], row["source"]))
+            if not placed:
                 raise NotFoundError("the first of these duplicates is in an open batch", LATER)
-            first, _ = found
+            first, _ = placed
         rejection = {"fields": _texts(rows, canonical.REJECTED), "path": self._path(id_, 0)}
         return self._document(row, batch=first, rejection=rejection)
 
     def _batch_of(self, message: MessageName) -> tuple[Document, Mapping[str, Any]] | None:
         """Return the closed batches of the window that has a message, and the message with its stream."""
         rows = self._ledger.rows("closed", BATCHES, message.condition("window_start", "window_end"), "ORDER BY part")
-        held = [
+        matches = [
             {"source": batch["source"], "key": batch["key"], "microbatch": batch["microbatch"], **inside, "row": number}
             for number, batch in enumerate(times_to_numbers(to_plain_types(rows)).to_pylist())
             for inside in batch["messages"]
             if message.is_(inside)
         ]
-        if len(held) > 1:
-            named = ", ".join(sorted({f"type {row['type']!r} of source {row['source']!r}" for row in held}))
-            raise SettingsError(f"there are {len(held)} such messages: {named}", "Say which with --type and --source.")
-        if not held:
+        if len(matches) > 1:
+            named = ", ".join(sorted({f"type {row['type']!r} of source {row['source']!r}" for row in matches}))
+            raise SettingsError(
+                f"there are {len(matches)} such messages: {named}", "Say which with --type and --source."
+            )
+        if not matches:
             return None
-        batch = rows.slice(held[0]["row"], 1)
+        batch = rows.slice(matches[0]["row"], 1)
         same = [pc.equal(rows[name], batch[name][0]) for name in ("source", "key", "window_start")]
         parts = rows.filter(pc.and_(pc.and_(same[0], same[1]), same[2]))
         stream = tables.identifier(tables.BATCH_ID, *(combine_chunks(batch[name]) for name in ("source", "key")))
         begin = times_to_numbers(to_plain_types(batch))["window_start"][0].as_py()
         path = self._path(stream[0].as_py(), begin)
-        parted = {"parts": list(map(_batch, _single(parts))), "microbatch": held[0]["microbatch"], "path": path}
-        return parted, held[0]
+        parted = {"parts": list(map(_batch, _single(parts))), "microbatch": matches[0]["microbatch"], "path": path}
+        return parted, matches[0]
 
     def _rejected(self, where: str) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = times_to_numbers(

@@ -6,8 +6,9 @@ who reads closed batches sees nothing of it, and who reads current batches (clos
 supersedes) gets late data without a silent change.
 
 What the other rules give is in a *branch*: another ledger over the same depot, such as a replay makes. It may let
-messages in (`let_in`), but not take one out of a closed batch: that is refused. Its `max_delay` may not be shorter, so
-that whatever the ledger reads later belongs behind what it amends.
+messages in (`late_messages`), but not take one out of a closed batch: that is refused. Its `max_delay` may not be
+shorter, so that whatever the ledger reads later belongs behind what it amends.
+
 
 The branch is compared with the ledger as it was when it had read as much of the depot. Since then the ledger may have
 gone on, but must not have been amended or restored: the commit is fenced, and checks this in the version that it was
@@ -32,7 +33,7 @@ from windrow.model.messages import COLUMNS
 from windrow.model.printable import pluralize
 from windrow.reading.digests import Streams
 from windrow.reading.tables import Ledger, open_ledger, recorded_rules
-from windrow.replaying.let_in import batches_in, cut, late_messages, messages_of, pair_messages
+from windrow.replaying.late_messages import batches_in, cut, late_messages, messages_of, pair_messages
 from windrow.replaying.microbatch_range import find_span
 from windrow.replaying.report import Amendment
 from windrow.runtime.ledger_state import LedgerState

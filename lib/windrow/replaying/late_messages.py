@@ -66,21 +66,18 @@ class LateMessages:
 def late_messages(book: Ledger, branch: Ledger, streams: Streams) -> LateMessages:
     """Return what a branch lets in. Raises SettingsError if it takes messages out."""
     where, gone = streams_condition(streams), superseded_ids(book)
-    own = [without(to_plain_types(piece), gone) for piece in book.pieces("rejected", REJECTED, where)]
-    others = [to_plain_types(piece) for piece in branch.pieces("rejected", REJECTED, where)]
-    mine, its = (pa.concat_tables(pieces).sort_by("id").combine_chunks() for pieces in (own, others))
+    rejected, by_branch = without(_rejections(book, where), gone), _rejections(branch, where)
     cuts = _cuts(book, branch, where)
-    pairs = pair_messages(mine, its)
-    alone = pairs < 0
-    taken = its.filter(pa.array(alone[mine.num_rows :]))
-    taken = taken.filter(pa.array(_before(taken, cuts)))
+    unpaired = pair_messages(rejected, by_branch) < 0
+    taken_out = by_branch.filter(pa.array(unpaired[rejected.num_rows :]))
+    taken_out = taken_out.filter(pa.array(_before(taken_out, cuts)))
     # guard: amendment-takes-nothing-out
-    if taken.num_rows:
+    if taken_out.num_rows:
         raise SettingsError(
-            f"these rules would take {pluralize(taken.num_rows, 'message')} out of closed batches",
+            f"these rules would take {pluralize(taken_out.num_rows, 'message')} out of closed batches",
             "An amendment lets messages in. Replay with these rules into a new ledger (--into) instead.",
         )
-    late = mine.filter(pa.array(alone[: mine.num_rows]))
+    late = rejected.filter(pa.array(unpaired[: rejected.num_rows]))
     late = late.filter(pc.is_in(late["reason"], pa.array(REASONS)))
     late = late.filter(pa.array(_before(late, cuts))).combine_chunks()
     return _placed(book, late, cuts, gone) if late.num_rows else LateMessages(late)
@@ -133,6 +130,11 @@ def batches_in(ledger: Ledger, ranges: Ranges, max_memory_bytes: int) -> pa.Tabl
     return pa.concat_tables(chosen).sort_by("id").combine_chunks()
 
 
+def _rejections(ledger: Ledger, where: str) -> pa.Table:
+    pieces = [to_plain_types(piece) for piece in ledger.pieces("rejected", REJECTED, where)]
+    return pa.concat_tables(pieces).sort_by("id").combine_chunks()
+
+
 def _cuts(book: Ledger, branch: Ledger, where: str) -> Mapping[bytes, int]:
     """Return the earliest open window of each stream, in ledger or branch."""
     cuts: dict[bytes, int] = {}
@@ -162,14 +164,14 @@ def _placed(book: Ledger, late: pa.Table, cuts: Mapping[bytes, int], gone: pa.Ar
                 windows.setdefault(stream, set()).add((begin, end))
     ordered = {stream: sorted(windows.get(stream, ())) for stream in wanted}
     moments = microseconds(late["event_time"]).tolist()
-    streams, found = _encoded(late), list[tuple[int, int] | None]()
+    streams, places = _encoded(late), list[tuple[int, int] | None]()
     ranges: dict[bytes, set[tuple[int, int]]] = {}
     for stream, time in zip(streams, moments, strict=True):
         place = _range(ordered[stream], time, cuts.get(stream, LAST))
-        found.append(place)
+        places.append(place)
         if place is not None:
             ranges.setdefault(stream, set()).add(place)
-    placed = late.filter(pa.array([place is not None for place in found]))
+    placed = late.filter(pa.array([place is not None for place in places]))
     return LateMessages(placed.combine_chunks(), Ranges({stream: sorted(of) for stream, of in ranges.items()}))
 
 
