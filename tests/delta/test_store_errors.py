@@ -24,6 +24,14 @@ def test_busy(error: str, words: str | None) -> None:
         assert "Nothing was" not in cause[1]
 
 
+def test_java_frames() -> None:
+    """What only the stack trace of Java says is not said by a store."""
+    called = "\n\tat org.apache.spark.sql.QueryExecution$.withInternalError(QueryExecution.scala:872)"
+    frames = f"{called}\n\tat a.B.c(B.scala:503)"
+    assert explain_store_error(OSError("[DELTA_PROTOCOL_CHANGED] by a concurrent update" + frames), "main.a.b") is None
+    assert explain_store_error(OSError(f"503 SlowDown{frames}"), "main.a.b") is not None
+
+
 def test_local() -> None:
     """A local table has no store."""
     assert explain_store_error(OSError(SLOW), "/ledger") is None

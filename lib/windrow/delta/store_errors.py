@@ -50,7 +50,7 @@ CAUSES = (
         "Run again later: what was committed before that counts once. Fewer drivers ask less.",
     ),
     (
-        r"InternalError|500 Internal Server Error|error reading a body|connection (closed|reset)|Connection reset",
+        r"\bInternalError\b|500 Internal Server Error|error reading a body|connection (closed|reset)|Connection reset",
         "the store broke off its answer",
         "Run again: what was committed before that counts once. If it comes again, check the network.",
     ),
@@ -62,10 +62,15 @@ CAUSES = (
 )
 
 
+# Names of methods and numbers of lines are not what a store says.
+JAVA_FRAME = re.compile(r"^\s+at \S+\(.*\)$", re.MULTILINE)
+
+
 def explain_store_error(error: BaseException, location: str) -> tuple[str, str] | None:
     """Return why a store does not answer and what to do, None for local tables and other errors."""
     if local_path(location) is not None:
         return None
     scheme, _, rest = location.partition("://")
-    cause = next((cause for cause in CAUSES if re.search(cause[0], str(error), re.DOTALL)), None)
+    text = JAVA_FRAME.sub("", str(error))
+    cause = next((cause for cause in CAUSES if re.search(cause[0], text, re.DOTALL)), None)
     return None if cause is None else (cause[1].format(scheme=scheme, bucket=rest.partition("/")[0]), cause[2])
