@@ -18,9 +18,11 @@ from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, Row, log, message
 from tests.probes import fail_times
+from tests.verify.test_executors import by_spark
 from windrow.batching.rules import Rules
 from windrow.errors import DepotChangedError, SettingsError, UsageError
 from windrow.model.timestamps import microseconds_of
+from windrow.reading.certificate import Certifier
 from windrow.reading.tables import open_ledger
 from windrow.reading.trace import trace
 from windrow.replaying import Amendment, amend, amendment, replay
@@ -299,3 +301,24 @@ def test_spark(world: World, spark: Any, commit: str) -> None:
     assert spark.sql(queries["amendments"]).count() == 4
     assert microseconds_of(world.rows("amended")[0]["window_start"]) % SECOND == 0
     assert open_ledger(world.ledger).version == world.version()
+
+
+@pytest.mark.spark
+@pytest.mark.slow  # verify on Spark's executors takes a minute
+def test_verified_by_spark(done: World, spark: Any) -> None:
+    """`verify --engine spark` finds what the embedded engine finds, with an amendment and with a damaged one."""
+    assert spark is not None
+    amended(done)
+    assert by_spark(done).ok
+    DeltaTable(done.ledger).delete("state = 'superseded' AND reason = 'too_old'")
+    assert "amended messages" in {found.check for found in by_spark(done).differences}
+
+
+def test_root(done: World) -> None:
+    """The root of a ledger covers its amendments: one that is damaged has another."""
+    before = Certifier(open_ledger(done.ledger)).root
+    amended(done)
+    after = Certifier(open_ledger(done.ledger)).root
+    assert (after.closed_windows, after.rejected) == (before.closed_windows, before.rejected)
+    DeltaTable(done.ledger).update({"superseded_by": "'x'"}, predicate="reason = 'amended'")
+    assert len({before.root, after.root, Certifier(open_ledger(done.ledger)).root.root}) == 3

@@ -63,9 +63,10 @@ def reading_by_spark(chosen: Settings, copies: Copies) -> Iterator[None]:
 class SparkReader:
     """Reads the two tables of the settings; copies of ledger versions go into `directory`.
 
-    A copy of `headers` has batches without messages, which is enough for figures about them, and one of `books` neither
-    batches nor rejections, which stay on the executors, unless the ledger reads a raw depot; the rows of a topology's
-    states have no values in any.
+    A copy of `headers` has batches without messages, which is enough for figures about them. One of `books` has neither
+    batches nor rejections, which stay on the executors, but for those that amendments supersede, unless the ledger
+    reads a raw depot. The rows of a topology's states have no values in any.
+
     """
 
     settings: Settings
@@ -108,7 +109,11 @@ class SparkReader:
             own = tables.topology_schema(raw=True).names
             return frame.select([name for name in frame.columns if name in own])
         if self.copies == "books" and not tables.reads_raw_depot(frame.columns):
-            return frame.where(~F.col("state").isin(BATCHES_AND_REJECTIONS))
+            state, gone = F.col("state"), frame.where("state = 'superseded'").select("superseded_id")
+            superseded = frame.where(state.isin("closed", "rejected")).join(
+                F.broadcast(gone), F.col("id") == F.col("superseded_id"), "left_semi"
+            )
+            return frame.where(~state.isin(BATCHES_AND_REJECTIONS)).unionByName(superseded)
         if self.copies == "headers":
             return frame.withColumn("messages", F.lit(None).cast(frame.schema["messages"].dataType))
         return frame

@@ -1,8 +1,9 @@
 """Certify what became of a message, so that a short program checks it without the tables and without Windrow.
 
 The *root* of a ledger is a hash over all that is final in it: each closed window with the digests of its batches, each
-rejection, each microbatch of the history with the rules in force, and over the id of the depot and the last link of the
-history's chain. Anybody who has the ledger computes it again; who has noted it trusts nobody. A *certificate* has one
+rejection, each row of an amendment, each microbatch of the history with the rules in force, and over the id of the
+depot and the last link of the history's chain.
+ Anybody who has the ledger computes it again; who has noted it trusts nobody. A *certificate* has one
 message, the batch or rejection with it as the ledger has them, the row of the microbatch that decided so, and for each
 the hashes that lead to the root (`hash_tree`). Windows cover event times in the tree: so it shows that no other batch
 can have the message.
@@ -11,6 +12,7 @@ can have the message.
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -40,6 +42,8 @@ LATER = "Prove it once the batch is closed; until then the message may move to a
 BATCHES = ", ".join([*canonical.BATCH, "closed_microbatch AS microbatch", "messages"])
 REJECTIONS = ", ".join([*canonical.REJECTED, "microbatch"])
 HISTORY = ", ".join(["microbatch", *LINKED])
+SUPERSEDED = ("id", "reason", "superseded_id", "superseded_by", "microbatch")
+OF_REJECTIONS = ("rejected", "record", "chunk")  # how ids of rejections begin
 MICROBATCH = "microbatch"  # the name of the microbatches in the tree; their numbers are the places
 Document: TypeAlias = dict[str, Any]
 
@@ -91,8 +95,8 @@ class Certifier:
     def _root(self, leaves: pa.Table) -> LedgerRoot:
         columns = f"depot_id, microbatch, {CHAIN}"
         [row] = self._ledger.rows("progress", columns, f"id = {quote_text(tables.PROGRESS)}").to_pylist()
-        batches = int(pc.sum(pc.starts_with(leaves["begin_name"], f"{tables.BATCH_ID}/")).as_py())
-        rejected = leaves.num_rows - batches - int(pc.sum(pc.equal(leaves["begin_name"], MICROBATCH)).as_py())
+        kinds = Counter(pc.list_element(pc.split_pattern(leaves["begin_name"], "/"), 0).to_pylist())
+        batches, rejected = kinds[tables.BATCH_ID], sum(kinds[kind] for kind in OF_REJECTIONS)
         known = row["depot_id"], row["microbatch"], row[CHAIN], self._tree.root
         root = sha256(canonical.fields([pa.array([value]) for value in known])[0].as_py()).hexdigest()
         return LedgerRoot(self._ledger.version, *known, root, batches, rejected)
@@ -202,12 +206,22 @@ def _digested(ledger: Ledger) -> Iterator[pa.Table]:
         digests = batch_digests(piece)
         yield _leaf(streams, rows["window_start"], rows["window_end"], rows["part"], digests)
     for piece in ledger.pieces("rejected", REJECTIONS):
-        digests = rejection_digests(piece)
-        yield _leaf(digests["id"], pa.repeat(0, len(digests)), pa.repeat(1, len(digests)), None, digests)
+        yield _single_places(rejection_digests(piece))
+    for piece in ledger.pieces("amended", BATCHES):
+        digests = batch_digests(piece)
+        yield _single_places(digests)
+    for piece in ledger.pieces("superseded", ", ".join(SUPERSEDED)):
+        encoded = canonical.digests(canonical.fields([combine_chunks(piece[name]) for name in SUPERSEDED]))
+        yield _single_places(pa.table({name: piece[name] for name in ("id", MICROBATCH)} | {"digest": encoded}))
     for piece in ledger.pieces(MICROBATCH, HISTORY):
         number = combine_chunks(piece[MICROBATCH])
         digests = pa.table({MICROBATCH: number, "digest": pa.array(row_digests(piece), pa.string())})
         yield _leaf(pa.repeat(MICROBATCH, len(number)), number, pc.add(number, 1), None, digests)
+
+
+def _single_places(digests: pa.Table) -> pa.Table:
+    """Return leaves of rows that are not about a window: the id is a name of its own."""
+    return _leaf(digests["id"], pa.repeat(0, len(digests)), pa.repeat(1, len(digests)), None, digests)
 
 
 def _leaf(name: Any, begin: Any, end: Any, part: Any, digests: pa.Table) -> pa.Table:
