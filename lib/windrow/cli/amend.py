@@ -14,9 +14,7 @@ from windrow.settings.path_cache import REPLAY
 NOTHING = "Nothing to amend: up to the windows that are open here or in the branch, both have the same batches."
 
 
-@command(
-    "config depot ledger engine", example="windrow amend patient   after   windrow replay --max-delay 1h --into patient"
-)
+@command("config depot ledger engine", example="windrow amend patient")
 def amend(
     call: CommandContext,
     branch: Annotated[str, typer.Argument(metavar="BRANCH", help="Path of the ledger that `windrow replay` kept.")],
