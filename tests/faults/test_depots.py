@@ -367,10 +367,9 @@ class TestFeed:
         switch(read, "true")
         read.publish(log(versions=1, seed=10)[0])
         assert run(read, engine) == 2 * len(NEW)
-        assert read.rows("microbatch")[-1]["versions"] == [
-            {"version": 5, "messages": 30},
-            {"version": 7, "messages": 30},
-        ]
+        counted = read.rows("microbatch")[-1]["versions"]
+        assert [(part["version"], part["messages"]) for part in counted] == [(5, 30), (7, 30)]
+
         assert_sound(read)
 
     @pytest.mark.slow_on_spark
