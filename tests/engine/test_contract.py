@@ -154,7 +154,6 @@ class TestProgress:
         [[read]] = [row["versions"] for row in world.history()][1:]
         assert (read["version"], read["messages"]) == (5, 30)
 
-
     @pytest.mark.slow_on_spark
     def test_tokens(self, engine, world):
         """Each microbatch has a token of its own, which its row in the history shares with the progress row that it

@@ -357,7 +357,7 @@ def found(world: World) -> tuple[Any, ...]:
     told = status(world.depot, world.ledger, NOW + HOUR)
     rows = [{**row, "token": None, "whole": None} for row in without_sums(world.rows("open", "closed", "progress"))]
     for row in rows:
-        for name in ("revision", "depot_id", "commit_fingerprint", "seen_at"):
+        for name in ("revision", "depot_id", "commit_fingerprint", "chain", "seen_at"):
             row.pop(name)
     closed = read_closed(world.ledger).batches.to_pylist()
     return rows, closed, told.rules, told.clocks, told.open, told.closed, told.rejected, told.totals
