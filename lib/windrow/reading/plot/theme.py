@@ -31,8 +31,9 @@ CLOSINGS = {"timeout": "#2f6ea5", "flush": "#0f8b6d", "still open": "#a9cbea"}
 PHASES = {"prime": "#b8c4d6", "plan": "#7f9cc0", "process": "#2f6ea5", "commit": "#e0a526"}
 KINDS = {
     "tick": "#2f6ea5", "flush": "#0f8b6d", "rules": "#a8780a", "pause": "#7a5195", "resume": "#7a5195",
-    "skip": "#b5482a",
+    "skip": "#b5482a", "amend": "#4b7f2a",
 }  # fmt: skip
+
 CONFIG: dict[str, Any] = {
     "font": "Arial, Liberation Sans, Helvetica, sans-serif",
     "background": "#ffffff",
