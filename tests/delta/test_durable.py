@@ -123,12 +123,12 @@ class TestKeep:
         assert {depot / entry_path(version) for version in (1, 2)}.isdisjoint(kept) == written
 
     def test_not_asked(self, world, embedded, monkeypatch):
-        """With `durable = false` a run syncs nothing."""
+        """With `fsync = false` a run syncs nothing."""
         world.publish(*SAID[:2])
-        world.runner(embedded, durable=False).once()
+        world.runner(embedded, fsync=False).once()
         world.publish(*SAID[2:4])
         monkeypatch.setattr(os, "fsync", lambda descriptor: pytest.fail("asked"))
-        world.runner(embedded, durable=False).once()
+        world.runner(embedded, fsync=False).once()
         assert world.version() == 2
 
     def test_what_others_did_not_keep(self, worked, monkeypatch):

@@ -350,7 +350,10 @@ def test_mapping_that_changes(bronze: World, embedded: EngineFactory) -> None:
     write_deltalake(bronze.depot, bronze_rows(second), mode="append")
     other = COLUMNS | {"payload": "metric.unit", "type": "concat('x', metric.name)"}
     bronze.runner(embedded, depot_columns=other).once()
-    assert [json.loads(row["columns"])["payload"] for row in bronze.history()] == [COLUMNS["payload"], "metric.unit"]
+    assert [json.loads(row["column_mapping"])["payload"] for row in bronze.history()] == [
+        COLUMNS["payload"],
+        "metric.unit",
+    ]
     for columns in (COLUMNS, other, {}):
         report = verify(bronze.depot, bronze.ledger, columns=columns)
         assert (report.ok, report.complete) == (True, True)

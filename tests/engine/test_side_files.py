@@ -31,7 +31,7 @@ def side_files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SideF
     """The texts beside a table, by each of their ways."""
     write_deltalake(tmp_path, pa.table({"number": [1]}))
     if request.param == "local":
-        yield LocalSideFiles(tmp_path, durable=True)
+        yield LocalSideFiles(tmp_path, synced=True)
         return
     if request.param == "stored":
         yield StoredSideFiles(DeltaRsJournal.beside(str(tmp_path)))
@@ -77,9 +77,9 @@ def test_left_alone_by_vacuum(side_files: SideFiles, tmp_path: Path) -> None:
     assert side_files.read("one") == "kept"
 
 
-@pytest.mark.parametrize("durable", [True, False])
-def test_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool) -> None:
-    """The names of a text and of its directory are on the device when it is written, unless `durable` is false."""
+@pytest.mark.parametrize("synced", [True, False])
+def test_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, synced: bool) -> None:
+    """The names of a text and of its directory are on the device when it is written, unless `synced` is false."""
     text, synced, really = tmp_path / DIRECTORY / "one", [], os.fsync
 
     def keep(descriptor: int) -> None:
@@ -87,9 +87,9 @@ def test_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, d
         really(descriptor)
 
     monkeypatch.setattr(os, "fsync", keep)
-    LocalSideFiles(tmp_path, durable).create("one", "kept")
+    LocalSideFiles(tmp_path, synced).create("one", "kept")
     named = {path for path, is_there in synced if is_there}
-    assert named == ({text.parent.resolve(), tmp_path.resolve()} if durable else set())
+    assert named == ({text.parent.resolve(), tmp_path.resolve()} if synced else set())
 
 
 @pytest.mark.spark
@@ -102,7 +102,7 @@ def test_no_table_yet(spark: Any) -> None:
 
 def test_first_plan_stands(tmp_path: Path) -> None:
     """Who saves a plan after another driver has one gets the plan of the other; each attempt after it is counted."""
-    plans = SavedPlans(LocalSideFiles(tmp_path, durable=True), ["a"])
+    plans = SavedPlans(LocalSideFiles(tmp_path, synced=True), ["a"])
     first, second = SavedPlan(1, 10, {"a": 1}), SavedPlan(1, 20, {"a": 2})
     assert plans.save("state", first) == first
     assert plans.save("state", second) == first

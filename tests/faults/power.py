@@ -2,7 +2,7 @@
 
 The disk is an image with ext4. A cut is ext4's own `shutdown` without a flush of its journal: what only the page cache
 holds is gone, and mounting the image again finds what the device had. `python -m tests.faults.power --cuts 100` makes
-so many cuts with either setting of `durable` and counts what they cost.
+so many cuts with either setting of `fsync` and counts what they cost.
 """
 
 from __future__ import annotations
@@ -96,11 +96,11 @@ def disk(folder: Path, size: str = SIZE) -> Iterator[Disk]:
         made.unmount()
 
 
-def produce(pipe: Connection, values: dict[str, Any], start: int, durable: bool) -> None:
+def produce(pipe: Connection, values: dict[str, Any], start: int, fsync: bool) -> None:
     """Send messages, each with a number of its own, and say which were acknowledged."""
     pipe.send("ready")
     pipe.recv()
-    with suppress(WindrowError), windrow.Producer(values["depot"], "p", durable=durable, linger="20ms") as producer:
+    with suppress(WindrowError), windrow.Producer(values["depot"], "p", fsync=fsync, linger="20ms") as producer:
         number = start
         while True:
             sent = [
@@ -112,13 +112,11 @@ def produce(pipe: Connection, values: dict[str, Any], start: int, durable: bool)
             number += len(sent)
 
 
-def drive(pipe: Connection, values: dict[str, Any], durable: bool) -> None:
+def drive(pipe: Connection, values: dict[str, Any], fsync: bool) -> None:
     """Batch what is there, again and again."""
     pipe.send("ready")
     pipe.recv()
-    settings = windrow.Settings(
-        **values, durable=durable, run={"trigger_interval": "50ms", "maintenance_interval": "2s"}
-    )
+    settings = windrow.Settings(**values, fsync=fsync, run={"trigger_interval": "50ms", "maintenance_interval": "2s"})
     with suppress(WindrowError):
         windrow.run(settings, once=False)
 
@@ -141,7 +139,7 @@ class CallCounter:
         return not (self.lost or self.twice or self.unreadable or self.differences)
 
 
-def cuts(folder: Path, seed: int, durable: bool, counted: CallCounter, times: int = CUTS_OF_A_DISK) -> None:
+def cuts(folder: Path, seed: int, fsync: bool, counted: CallCounter, times: int = CUTS_OF_A_DISK) -> None:
     """Cut the power of one disk so many times, and count after each of them."""
     chosen = random.Random(seed)
     with disk(folder) as made:
@@ -150,15 +148,15 @@ def cuts(folder: Path, seed: int, durable: bool, counted: CallCounter, times: in
         acknowledged: set[int] = set()
         for number in range(times):
             start = (seed * times + number) * 1_000_000
-            said = _until_cut(made, values, durable, chosen, start)
+            said = _until_cut(made, values, fsync, chosen, start)
             made.unmount()
             made.mount()
             storage.OPEN_TABLES.clear()
             counted.cuts += 1
             acknowledged |= set(said)
-            must_be_there = acknowledged if durable else set()
+            must_be_there = acknowledged if fsync else set()
             try:
-                windrow.run(windrow.Settings(**values, durable=durable))
+                windrow.run(windrow.Settings(**values, fsync=fsync))
             except WindrowError as error:
                 if isinstance(error, TableMissingError) and not must_be_there:
                     continue  # the power went before the device had a first commit
@@ -167,9 +165,9 @@ def cuts(folder: Path, seed: int, durable: bool, counted: CallCounter, times: in
             _count(tables, must_be_there, counted)
 
 
-def _until_cut(made: Disk, values: dict[str, Any], durable: bool, chosen: random.Random, start: int) -> list[int]:
+def _until_cut(made: Disk, values: dict[str, Any], fsync: bool, chosen: random.Random, start: int) -> list[int]:
     """Let a producer and a driver work until the power is cut; return the numbers that were acknowledged."""
-    sender, driver = Child(produce, values, start, durable), Child(drive, values, durable)
+    sender, driver = Child(produce, values, start, fsync), Child(drive, values, fsync)
     with children(sender, driver):
         sender.go()
         time.sleep(chosen.uniform(0.0, 0.5))
@@ -206,14 +204,14 @@ def main() -> int:
     if reason := unsupported_reason():
         sys.stdout.write(f"skipped: {reason}\n")
         return 0
-    results = {durable: CallCounter() for durable in (True, False)}
+    results = {fsync: CallCounter() for fsync in (True, False)}
     aside = dict.fromkeys(results, 0)
     for number in range(-(-asked.cuts // CUTS_OF_A_DISK)):
-        for durable, counted in results.items():
+        for fsync, counted in results.items():
             with tempfile.TemporaryDirectory(prefix="windrow-") as folder:
-                cuts(Path(folder), asked.seed + number, durable, counted)
-            aside[durable] += counted.aside
-            told = f"durable = {str(durable).lower()}: {counted}, set aside {aside[durable]} times in all"
+                cuts(Path(folder), asked.seed + number, fsync, counted)
+            aside[fsync] += counted.aside
+            told = f"fsync = {str(fsync).lower()}: {counted}, set aside {aside[fsync]} times in all"
             sys.stderr.write(f"{told}\n")
     return int(not all(counted.sound for counted in results.values()))
 

@@ -18,11 +18,11 @@ def power() -> None:
         pytest.skip(reason)
 
 
-@pytest.mark.slow_unless({"durable": True})
-@pytest.mark.parametrize("durable", [True, False])
-def test_cuts(power: None, tmp_path: Path, durable: bool) -> None:
+@pytest.mark.slow_unless({"fsync": True})
+@pytest.mark.parametrize("fsync", [True, False])
+def test_cuts(power: None, tmp_path: Path, fsync: bool) -> None:
     """After each of three cuts the next run reads both tables; what was acknowledged is there, and nothing is twice."""
     counted = CallCounter()
-    cuts(tmp_path, 7, durable, counted, times=3)
+    cuts(tmp_path, 7, fsync, counted, times=3)
     assert counted.cuts == 3
     assert counted.sound, counted

@@ -18,7 +18,7 @@ LEDGER = """
 id state revision source key part window_start window_end timeout_at open_reason closed_at close_reason message_count
 bytes oversize first_event_time last_event_time messages opened_microbatch closed_microbatch reason detail missed_by_us
 floor_raise_us type event_time received_at sequence payload processing_time microbatch attempt kind versions
-messages_read accepted rejected opened closed depot_version clocks rules columns engine processed_on commit_mode
+messages_read accepted rejected opened closed depot_version clocks rules column_mapping engine processed_on commit_mode
 started_at prime_ms plan_ms process_ms chain amendment depot_id start_from commit_fingerprint schema_version token
 paused clock floor cut seen_at open_batches open_messages open_bytes next_window_end versions_written
 versions_obsolete messages_written deleted whole folded superseded_id superseded_by

@@ -202,7 +202,7 @@ class TestDurable:
     def test_what_others_wrote(self, depot, monkeypatch):
         """A new producer first syncs earlier commits, because it continues from their number."""
         create_depot(depot, pa.string())
-        with Producer(depot, "p", durable=False) as producer:
+        with Producer(depot, "p", fsync=False) as producer:
             producer.send(key="k", type="t").result(60)
         kept = []
         monkeypatch.setattr(
@@ -212,10 +212,10 @@ class TestDurable:
             assert f"{1:020}.json" in kept
 
     def test_not_asked(self, depot, monkeypatch):
-        """With `durable = false` nothing is synced."""
+        """With `fsync = false` nothing is synced."""
         create_depot(depot, pa.string())
         monkeypatch.setattr(os, "fsync", lambda descriptor: pytest.fail("asked"))
-        with Producer(depot, "p", durable=False) as producer:
+        with Producer(depot, "p", fsync=False) as producer:
             assert producer.send(key="k", type="t").result(60) == Ack(1, 1)
 
 

@@ -1145,7 +1145,7 @@ def test_history_of_each_depot(tmp_path: Path) -> None:
     harness.append([message()], "a")
     harness.append([{"name": "x", "at": datetime(2026, 1, 1, tzinfo=UTC)}], "b")
     harness.run()
-    columns = {row["depot"]: row["columns"] for row in harness.history()}
+    columns = {row["depot"]: row["column_mapping"] for row in harness.history()}
     assert columns == {"a": None, "b": json.dumps(mapped, sort_keys=True)}
 
 

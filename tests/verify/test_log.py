@@ -60,7 +60,7 @@ class TestByHand:
         [
             ("state = 'microbatch' AND microbatch = 2", {"token": "'x'"}, "notes"),
             ("state = 'microbatch' AND microbatch = 2", {"attempt": "7"}, "by hand"),
-            ("state = 'microbatch' AND microbatch = 2", {"columns": "'{}'"}, "by hand"),
+            ("state = 'microbatch' AND microbatch = 2", {"column_mapping": "'{}'"}, "by hand"),
             ("state = 'microbatch' AND microbatch = 2", {"started_at": "closed_at"}, "by hand"),
             ("id = 'progress'", {"token": "'x'"}, "progress row"),
             ("id = 'progress'", {"paused": "true"}, "progress row"),

@@ -103,7 +103,7 @@ def sync_recent(location: str) -> None:
 def _sync_new(path: Path, before: int) -> None:
     """Sync the versions after `before`, and earlier ones that may not be on the disk yet.
 
-    A process that was killed, or runs with `durable = false`, may have left such versions. If a power cut removed them,
+    A process that was killed, or runs with `fsync = false`, may have left such versions. If a power cut removed them,
     the commits after them would be lost too.
     """
     with _refusals(path):

@@ -3,7 +3,7 @@
 Delta's readers take an empty entry for a commit without content. So `mend` checks a table before a run, a producer, an
 ingest or maintenance reads it; a depot that Windrow did not create is left to its owner. It moves entries at the end of
 the log that are empty or torn, or that name files which are too short, to `_set_aside/TIME/` next to the log, and also
-checkpoints and hints that are not whole. With `durable`, these commits were never reported as successful.
+checkpoints and hints that are not whole. With `fsync`, these commits were never reported as successful.
 
 Three cases are errors, and nothing is moved: an entry that is damaged in a way that no power cut leaves, because its
 commit was reported as successful; a torn entry that is followed by whole ones (`windrow recover` handles both for a
@@ -147,7 +147,7 @@ def _mended(root: Path, location: str, role: str) -> QuarantinedVersions | None:
 def drop_unreadable_versions(ledger: str, lost: QuarantinedVersions | None) -> None:
     """Set aside the versions of a local ledger that have read depot versions which were just set aside.
 
-    With `durable = false`, the ledger may reach the disk before the depot does. Raises TableLockedError,
+    With `fsync = false`, the ledger may reach the disk before the depot does. Raises TableLockedError,
     TableUnwritableError.
     """
     root = local_path(ledger)

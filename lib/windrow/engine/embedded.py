@@ -63,7 +63,7 @@ class EmbeddedEngine(Engine):
         """Return the small texts beside a table."""
         path = local_path(place)
         if path is not None:
-            return LocalSideFiles(path, self.settings.durable)
+            return LocalSideFiles(path, self.settings.fsync)
         return StoredSideFiles(DeltaRsJournal.beside(place))
 
     def transaction(self, place: str, application: str, last_version: int) -> int | None:
@@ -82,7 +82,7 @@ class EmbeddedEngine(Engine):
         noted = CommitProperties(
             custom_metadata={"userMetadata": note}, app_transactions=[Transaction(application, version)]
         )
-        with self.lock(place, self.settings.durable), translate_write_errors(place, "depot"):
+        with self.lock(place, self.settings.fsync), translate_write_errors(place, "depot"):
             if not DeltaTable.is_deltatable(place):
                 properties = tables.PROPERTIES | tables.retention_properties(self.settings.retention)
                 DeltaTable.create(place, together.schema, mode="ignore", configuration=properties)

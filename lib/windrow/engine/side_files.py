@@ -38,9 +38,9 @@ BRIEF = {
 class LocalSideFiles:
     """Texts in a directory on a local disk."""
 
-    def __init__(self, table: Path, durable: bool) -> None:
-        """Keep them in the directory of a table; if `durable`, also through a power cut."""
-        self._directory, self._durable = table / DIRECTORY, durable
+    def __init__(self, table: Path, synced: bool) -> None:
+        """Keep them in the directory of a table; if `synced`, also through a power cut."""
+        self._directory, self._synced = table / DIRECTORY, synced
 
     def read(self, name: str) -> str | None:
         """Return a text, None if there is none."""
@@ -69,7 +69,7 @@ class LocalSideFiles:
             except FileExistsError:
                 return False
             finally:
-                if self._durable:  # also the name that another writer gave it
+                if self._synced:  # also the name that another writer gave it
                     fsync([self._directory, self._directory.parent])
         finally:
             new.unlink(missing_ok=True)

@@ -121,7 +121,7 @@ class FilesLedger(Ledger):
         if not isinstance(files, LedgerFiles):
             raise InternalError("the live rows were read by their files")
         # guard: embedded-commit-lock
-        with self.tables.lock(self.place, self.settings.durable), translate_write_errors(self.place, "ledger"):
+        with self.tables.lock(self.place, self.settings.fsync), translate_write_errors(self.place, "ledger"):
             try:
                 yield files
             except CommitFailedError as error:

@@ -159,7 +159,7 @@ class SparkLedger(Ledger):
             rows = pa.concat_tables([rows, *processed.states.values()], promote_options="default")
         try:
             # guard: spark-commit-lock
-            with self.engine.lock(self.place, self.settings.durable):
+            with self.engine.lock(self.place, self.settings.fsync):
                 written = self.statement(live, token, note).write(rows, control)
         except PySparkException as error:
             raise translate_error(error) from error
@@ -171,7 +171,7 @@ class SparkLedger(Ledger):
         """Replace the partitions of live rows in one Spark transaction."""
         self._known = None
         try:
-            with self.engine.lock(self.place, self.settings.durable):
+            with self.engine.lock(self.place, self.settings.fsync):
                 self.statement(live, "", fold_note(fold)).fold(fold)
         except PySparkException as error:
             raise translate_error(error) from error

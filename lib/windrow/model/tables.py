@@ -108,7 +108,7 @@ HISTORY = [
     ("microbatch", pa.int64()), ("attempt", pa.int32()), ("kind", pa.string()), ("versions", VERSIONS),
     ("messages_read", pa.int64()), ("accepted", pa.int64()), ("rejected", pa.int64()), ("opened", pa.int64()),
     ("closed", pa.int64()), ("depot_version", pa.int64()), ("clocks", CLOCKS), ("rules", pa.string()),
-    ("columns", pa.string()),
+    ("column_mapping", pa.string()),
     ("engine", pa.string()), ("processed_on", pa.string()), ("commit_mode", pa.string()), ("started_at", TIME),
     ("prime_ms", pa.float64()), ("plan_ms", pa.float64()), ("process_ms", pa.float64()), (CHAIN, pa.string()),
     ("amendment", pa.string()),

@@ -77,7 +77,7 @@ class Committer:
             return None
         if queue is None or queue.state is not ProducerState.OPEN:
             reached, raw = self.recorded(name), self._writer.raw
-            if chosen.durable:
+            if chosen.fsync:
                 sync_recent(self.location)
             ended = raw and reached.mark is not None
             room = buffer or Buffer(chosen.max_buffer_bytes)
@@ -195,7 +195,7 @@ class Committer:
                 if not self._is_awaited(queue, batch):
                     raise self._given_up(queue, batch, why, hint)
                 entry = CommitEntry(queue.name, queue.sequence, batch.note, batch.mark, batch.fingerprint)
-                return self._writer.append(rows, entry, queue.chosen.durable)
+                return self._writer.append(rows, entry, queue.chosen.fsync)
             except WindrowError as error:
                 if not error.retryable:
                     raise

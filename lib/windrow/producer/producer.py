@@ -51,7 +51,7 @@ class Producer(Sender):
             payload: The type of payloads of a new depot, such as `double`.
             retention: The retention of a new depot.
             buffer: Room that producers of several ids share, in place of `max_buffer_bytes`.
-            settings: Those of `[producer]`, and `max_buffer_bytes`, `block_timeout`, `delivery_timeout` and `durable`.
+            settings: Those of `[producer]`, and `max_buffer_bytes`, `block_timeout`, `delivery_timeout` and `fsync`.
 
         Raises:
             SettingsError: A setting is wrong.
@@ -214,7 +214,7 @@ class RawProducer(Sender):
             source: The name of the raw source.
             retention: The retention of a new depot.
             buffer: Room that producers of several sources share, in place of `max_buffer_bytes`.
-            settings: Those of `[producer]`, and `max_buffer_bytes`, `block_timeout`, `delivery_timeout` and `durable`.
+            settings: Those of `[producer]`, and `max_buffer_bytes`, `block_timeout`, `delivery_timeout` and `fsync`.
 
         Raises:
             SettingsError: A setting is wrong.

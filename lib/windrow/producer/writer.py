@@ -94,7 +94,7 @@ class DepotWriter:
         mark, fingerprint = (table.transaction_version(name_of(name)) for name_of in (marks, fingerprints))
         return Position(_sequence(table, name), mark, fingerprint)
 
-    def append(self, rows: pa.Table, entry: CommitEntry, durable: bool) -> int:
+    def append(self, rows: pa.Table, entry: CommitEntry, fsync: bool) -> int:
         """Append rows in one commit, and return its version.
 
         A commit that reported a failure but is in the log, from this or an earlier attempt, is recognised by its note.
@@ -106,8 +106,8 @@ class DepotWriter:
         self._failed = True
         version = self._committed(entry)
         if version is None:
-            version = self._commit(rows, entry, durable)
-        elif durable:
+            version = self._commit(rows, entry, fsync)
+        elif fsync:
             sync_recent(self._location)
         self._commits += 1
         self._acknowledged = version
@@ -138,10 +138,10 @@ class DepotWriter:
         """Tell whether the commit of a producer with this `note` may be in the log although it failed."""
         return name in self._doubts and self._doubts[name][0].note == note
 
-    def _commit(self, rows: pa.Table, entry: CommitEntry, durable: bool) -> int:
+    def _commit(self, rows: pa.Table, entry: CommitEntry, fsync: bool) -> int:
         self._doubts[entry.name] = entry, entry.before + rows.num_rows, self._acknowledged
         try:
-            with commit_lock(self._location, durable), translate_write_errors(self._location, "depot"):
+            with commit_lock(self._location, fsync), translate_write_errors(self._location, "depot"):
                 return self._write(rows, entry)
         # guard: acknowledged-kept
         except CommitNotDurableError:

@@ -31,10 +31,11 @@ SHARES = {
     "max_too_old_ratio": MAX_TOO_OLD_RATIO,
 }
 SINCE = """(SELECT greatest(max(present.microbatch) - {recent}, coalesce(max(past.microbatch) FILTER (
-        WHERE past.rules <> present.rules OR coalesce(past.columns, '') <> coalesce(latest.columns, '')), 0))
+        WHERE past.rules <> present.rules OR coalesce(past.column_mapping, '')
+        <> coalesce(latest.column_mapping, '')), 0))
     FROM {batch} AS past
     CROSS JOIN (SELECT rules, microbatch FROM {batch} WHERE state = 'progress' AND id = 'progress') AS present
-    CROSS JOIN (SELECT columns FROM {batch} WHERE state = 'microbatch' AND kind = 'data'
+    CROSS JOIN (SELECT column_mapping FROM {batch} WHERE state = 'microbatch' AND kind = 'data'
         ORDER BY microbatch DESC LIMIT 1) AS latest
     WHERE past.state = 'microbatch' AND past.kind = 'data')"""
 SPLITS = """
@@ -254,7 +255,8 @@ def _sources(recent: RecentRows) -> Iterator[LedgerWarning]:
     ]
     more = [f"and {len(rows) - NAMED:,} more"] if len(rows) > NAMED else []
     asked = f"kind = 'data' AND microbatch > {recent.since}"
-    mapping = json.loads(recent.book.rows("microbatch", "columns", asked, COLUMNS)["columns"][0].as_py() or "{}")
+    [[recorded]] = recent.book.rows("microbatch", "column_mapping", asked, COLUMNS).to_pydict().values()
+    mapping = json.loads(recorded or "{}")
     yield LedgerWarning(
         "ledger-sources",
         f"nearly all messages of {', '.join(named + more)} were rejected; behind and ahead are the median of "

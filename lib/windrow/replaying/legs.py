@@ -20,8 +20,8 @@ from windrow.model.floors import Floors
 from windrow.model.messages import LATEST, microseconds
 from windrow.reading.tables import Ledger
 
-HISTORY = "microbatch, kind, depot_version, rules, columns, messages_read, clocks"
-READ_ALIKE = ("rules", "columns", "format")
+HISTORY = "microbatch, kind, depot_version, rules, column_mapping, messages_read, clocks"
+READ_ALIKE = ("rules", "column_mapping", "format")
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class ReplaySegment:
     """
 
     rules: str
-    columns: str | None
+    column_mapping: str | None
     format: str | None
     latest: int
     depot_version: int
@@ -62,7 +62,7 @@ def recorded_segments(ledger: Ledger, after: int, through: int) -> list[ReplaySe
         latest = bounds.get(row["microbatch"], LATEST)
         if not legs or not _belongs_to(legs[-1], row, latest):
             before = rules if row["kind"] == "rules" and rules else row["rules"]
-            legs.append(ReplaySegment(before, row["columns"], row.get("format"), latest, row["depot_version"]))
+            legs.append(ReplaySegment(before, row["column_mapping"], row.get("format"), latest, row["depot_version"]))
         _add(legs[-1], row)
         rules = row["rules"]
     return legs

@@ -140,7 +140,7 @@ class SegmentReplayer:
 
     def tables(self, leg: ReplaySegment) -> tuple[Source, Ledger]:
         """Return the depot, read with the mapping and format of a leg, and the new ledger."""
-        mapping: dict[str, Any] = {"depot_columns": json.loads(leg.columns or "{}")}
+        mapping: dict[str, Any] = {"depot_columns": json.loads(leg.column_mapping or "{}")}
         if leg.format is not None:
             mapping["format"] = FormatSettings.of_record(leg.format)
         mapped = self._settings.model_copy(update=mapping)

@@ -378,7 +378,7 @@ def _of_depot(
     counted = ("read", "framed", "rejected", "repeated") if volume is not None else ()
     return {
         "depot": name,
-        "columns": source and source.columns,
+        "column_mapping": source and source.columns,
         "format": source and source.format,
         "depot_version": plan.reached.depot_version,
         "messages_read": plan.messages,

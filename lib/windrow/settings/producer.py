@@ -26,14 +26,14 @@ class ProducerOptions(ProducerSettings):
     """What `Producer` and `RawProducer` take beside `[producer]`.
 
     `max_buffer_bytes` wait for their commit at most. Sending waits for room as long as `block_timeout`; 0s: it raises
-    at once. A message that is not committed after `delivery_timeout` fails. `durable` acknowledges only what a local
+    at once. A message that is not committed after `delivery_timeout` fails. `fsync` acknowledges only what a local
     disk keeps through a power cut.
     """
 
     max_buffer_bytes: Count = 67_108_864
     block_timeout: Duration = "60s"  # type: ignore[assignment]
     delivery_timeout: Duration = "120s"  # type: ignore[assignment]
-    durable: bool = True
+    fsync: bool = True
 
     @model_validator(mode="after")
     def _has_room(self) -> Self:

@@ -168,7 +168,7 @@ class Settings(BaseSettings):
     max_clock_skew: Duration = Field("5m", description="a stamp this far ahead of the wall clock is rejected")  # type: ignore[assignment]
     on_depot_change: Literal["error", "ignore"] = Field("error", description="when the depot loses or changes rows")
     retention: str = Field("90d", description="how far back replay and verify reach")
-    durable: bool = Field(True, description="a commit counts only when a local disk keeps it through a power cut")
+    fsync: bool = Field(True, description="a commit counts only when a local disk keeps it through a power cut")
     single_writer: bool = Field(
         False, description="on S3: nobody else writes to the tables, so Spark's commits need not exclude others"
     )
@@ -204,7 +204,7 @@ class Settings(BaseSettings):
     def producer_options(self) -> ProducerOptions:
         """Return the options of the producers that commands open: waiting messages have their part of the memory."""
         room = max(self.max_memory_bytes // BUFFERS_IN_MEMORY, self.producer.max_message_bytes)
-        return ProducerOptions(**self.producer.model_dump(), durable=self.durable, max_buffer_bytes=room)
+        return ProducerOptions(**self.producer.model_dump(), fsync=self.fsync, max_buffer_bytes=room)
 
     @property
     def max_cached_bytes(self) -> int:

@@ -105,6 +105,6 @@ class Source(Protocol):
 
     def _keep_read(self, after: int, last_version: int) -> None:
         """Sync the versions of the depot that are about to be read to the local disk."""
-        if self.settings.durable:
+        if self.settings.fsync:
             # guard: depot-durable
             sync_read(self.place, after, last_version)

@@ -227,8 +227,8 @@ class Checks:
 
                 with PartedRows(self._room, ["raw_source"]) as chunks:
                     return read_raw_depot(log, rows, chunks, first, last, ledger)
-            history = ledger.rows("microbatch", "versions, columns", "kind = 'data'").to_pylist()
-            recorded = {part["version"]: row["columns"] for row in history for part in row["versions"] or []}
+            history = ledger.rows("microbatch", "versions, column_mapping", "kind = 'data'").to_pylist()
+            recorded = {part["version"]: row["column_mapping"] for row in history for part in row["versions"] or []}
             if not isinstance(log, DeltaTable):
                 from windrow.verify.executors import count_depot, depot_frame
 

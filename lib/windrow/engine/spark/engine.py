@@ -181,7 +181,7 @@ class SparkEngine(Engine):
         """
         path = self.local_path(place)
         if path is not None:
-            return LocalSideFiles(path, self.settings.durable)
+            return LocalSideFiles(path, self.settings.fsync)
         if self.log(place).latest() is None:
             raise missing_error(place, "ledger")
         journal = f"{place}/{DIRECTORY}/plans"
@@ -246,7 +246,7 @@ class SparkEngine(Engine):
         frame = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
         self.create(place, schema_of(frame).empty_table(), "")
         try:
-            with self.lock(place, self.settings.durable), session_with(self._session, WHOLE_TIMES):
+            with self.lock(place, self.settings.fsync), session_with(self._session, WHOLE_TIMES):
                 self.append_written(place, frame.write.option("userMetadata", note), transaction)
         except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
             raise unwritable_error(place, "depot", error) from error

@@ -105,8 +105,10 @@ def _legs(rows: pa.Table, ledger: Ledger) -> Iterator[tuple[Way, list[int]]]:
 
     A version that the history does not list (a difference) joins the run before it.
     """
-    history = ledger.rows("microbatch", "versions, columns, format", "kind = 'data'").to_pylist()
-    read = {part["version"]: (row["columns"], row["format"]) for row in history for part in row["versions"] or []}
+    history = ledger.rows("microbatch", "versions, column_mapping, format", "kind = 'data'").to_pylist()
+    read = {
+        part["version"]: (row["column_mapping"], row["format"]) for row in history for part in row["versions"] or []
+    }
     known = sorted(read)
 
     def way(version: int) -> Way:
