@@ -24,7 +24,6 @@ from windrow.formats.settings import FormatSettings
 from windrow.ingest.ingest import ingest
 from windrow.model import chunks, tables
 from windrow.model.chunks import Chunk
-from windrow.model.tables import views
 from windrow.notebook import Notebook
 from windrow.rows.frame import frame_of
 from windrow.runtime.loop import Runner
@@ -33,7 +32,7 @@ from windrow.verify import verify
 
 pytestmark = pytest.mark.spark
 
-VIEWS = {*views("")}
+VIEWS = {*tables.views("")}
 
 
 @pytest.fixture
