@@ -284,7 +284,8 @@ class TestStop:
         assert_whole(batched)
         batched.clock = ManualClock(WallClock().now() + HOUR)
         assert [done.table for done in background(batched, embedded, noting)()] == ["ledger", "depot"]
-        assert len(files(batched.ledger, *tables.FINAL)) == len(tables.FINAL)
+        assert len(files(batched.ledger, *batched.final)) == len(batched.final)
+
 
 
 class Counting:
