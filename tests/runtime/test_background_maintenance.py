@@ -287,7 +287,6 @@ class TestStop:
         assert len(files(batched.ledger, *batched.final)) == len(batched.final)
 
 
-
 class Counting:
     """Asks for a stop while the n-th step of a maintenance is at work."""
 
