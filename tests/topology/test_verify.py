@@ -162,7 +162,8 @@ class TestWrong:
             assert "the history has each microbatch" in found
         else:
             assert found == [
-                "the history ends with the last microbatch", "each version of the depot transfers is taken once",
+                "the history ends with the last microbatch", "chain",
+                "each version of the depot transfers is taken once",
                 "the versions of the depot transfers are taken in order",
             ]  # fmt: skip
 

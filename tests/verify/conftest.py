@@ -16,7 +16,7 @@ from tests.messages import SECOND, log, message
 BY_DECISIONS = {
     "rules", "clocks by the log", "ticks", "clock_ahead", "decisions", "windows by the rules", "messages by the rules",
 }  # fmt: skip
-BY_LOG = {"notes", "by hand"}
+BY_LOG = {"notes", "by hand", "chain"}
 LATER = {"max_delay": "6s", "max_batch_bytes": 40, "window_anchor": "event_time"}
 
 

@@ -109,10 +109,12 @@ class SparkReader:
             own = tables.topology_schema(raw=True).names
             return frame.select([name for name in frame.columns if name in own])
         if self.copies == "books" and not tables.reads_raw_depot(frame.columns):
-            state, gone = F.col("state"), frame.where("state = 'superseded'").select("superseded_id")
+            state = F.col("state")
+            gone = frame.where("state = 'superseded'").select(F.col("superseded_id").alias("gone_id"))
             superseded = frame.where(state.isin("closed", "rejected")).join(
-                F.broadcast(gone), F.col("id") == F.col("superseded_id"), "left_semi"
+                F.broadcast(gone), F.col("id") == F.col("gone_id"), "left_semi"
             )
+
             return frame.where(~state.isin(BATCHES_AND_REJECTIONS)).unionByName(superseded)
         if self.copies == "headers":
             return frame.withColumn("messages", F.lit(None).cast(frame.schema["messages"].dataType))
