@@ -199,6 +199,13 @@ class TestRefused:
             amended(world, rules=rules)
         assert len(world.history()) == before
 
+    def test_larger_than_memory(self, done: World) -> None:
+        """Amended batches that do not fit into the memory that is set are refused, and nothing is committed."""
+        small = done.settings(EMBEDDED).model_copy(update={"max_memory_bytes": 1})
+        with pytest.raises(SettingsError, match="larger than max_memory_bytes"):
+            amend(small, branch(done))
+        assert len(done.history()) == 1
+
     def test_no_branch(self, done: World, tmp_path: Path) -> None:
         """A ledger that read something else is no branch."""
         other = World(tmp_path / "other", ManualClock(NOW))

@@ -38,6 +38,7 @@ from windrow.reading.digests import batch_digests, rejection_digests
 from windrow.reading.tables import Ledger, quote_text, time_literal
 
 FORMAT = 1
+NAMED = 4  # in an error: a guess at what fits two lines
 LATER = "Prove it once the batch is closed; until then the message may move to another one."
 BATCHES = ", ".join([*canonical.BATCH, "closed_microbatch AS microbatch", "messages"])
 REJECTIONS = ", ".join([*canonical.REJECTED, "microbatch"])
@@ -114,7 +115,7 @@ class Certifier:
         if not rejected:
             raise self._missing(message)
         if len(rejected) > 1:
-            ids = ", ".join(row["id"] for row in rejected)
+            ids = _first([row["id"] for row in rejected])
             raise SettingsError(f"{len(rejected)} rejections are of such a message", f"Give the id of one: {ids}.")
         return self.of_rejection(rejected[0]["id"])
 
@@ -143,7 +144,7 @@ class Certifier:
             if message.is_(inside)
         ]
         if len(matches) > 1:
-            named = ", ".join(sorted({f"type {row['type']!r} of source {row['source']!r}" for row in matches}))
+            named = _first(sorted({f"type {row['type']!r} of source {row['source']!r}" for row in matches}))
             raise SettingsError(
                 f"there are {len(matches)} such messages: {named}", "Say which with --type and --source."
             )
@@ -183,6 +184,12 @@ class Certifier:
     def _path(self, name: str, begin: int) -> list[Any]:
         same = pc.and_(pc.equal(self._names, string_scalar(name)), pc.equal(self._begins, begin))
         return self._tree.path(int(pc.index(same, True).as_py()))
+
+
+def _first(names: list[str]) -> str:
+    """Return the first names as a list in words."""
+    more = f", and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
 
 
 def _leaves(ledger: Ledger, progress: Callable[[int], None]) -> pa.Table:

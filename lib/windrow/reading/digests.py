@@ -39,10 +39,13 @@ class LedgerSelection:
 
     def condition(self, number: str) -> str:
         """Return the SQL condition; `number` is the column with the microbatch that finished a row."""
-        wanted = [f"({number} IS NULL OR {number} > {self.after:d})"]
-        for name, values in self.streams.items():
-            wanted.append(f"{name} IN ({', '.join(quote_text(value) for value in values)})")
-        return " AND ".join(wanted)
+        return f"({number} IS NULL OR {number} > {self.after:d}) AND {self.of_streams}"
+
+    @property
+    def of_streams(self) -> str:
+        """Return the SQL condition for the streams."""
+        chosen = (f"{name} IN ({', '.join(map(quote_text, values))})" for name, values in self.streams.items())
+        return " AND ".join(["true", *chosen])
 
     def batches(self, ledger: Ledger) -> Iterator[pa.Table]:
         """Yield the batches with their messages and the `microbatch` that closed them; see `Ledger.pieces`."""

@@ -26,8 +26,8 @@ from windrow.model import canonical, tables
 from windrow.model.floors import Ints
 from windrow.model.messages import COLUMNS, microseconds, times
 from windrow.model.printable import pluralize
-from windrow.reading.digests import Streams
-from windrow.reading.tables import Ledger, quote_text
+from windrow.reading.digests import LedgerSelection, Streams
+from windrow.reading.tables import Ledger
 from windrow.replaying.comparison import codes, partners
 
 AMENDABLE = ("closed", "amended")
@@ -65,7 +65,7 @@ class LateMessages:
 
 def late_messages(book: Ledger, branch: Ledger, streams: Streams) -> LateMessages:
     """Return what a branch lets in. Raises SettingsError if it takes messages out."""
-    where, gone = streams_condition(streams), superseded_ids(book)
+    where, gone = LedgerSelection(streams=streams).of_streams, superseded_ids(book)
     rejected, by_branch = without(_rejections(book, where), gone), _rejections(branch, where)
     cuts = _cuts(book, branch, where)
     unpaired = pair_messages(rejected, by_branch) < 0
@@ -91,12 +91,6 @@ def superseded_ids(ledger: Ledger) -> pa.Array:
 def without(rows: pa.Table, ids: pa.Array) -> pa.Table:
     """Return the rows that have none of these ids."""
     return rows.filter(pc.invert(pc.is_in(rows["id"], ids)))
-
-
-def streams_condition(streams: Streams) -> str:
-    """Return the SQL condition for some keys and sources."""
-    chosen = (f"{name} IN ({', '.join(map(quote_text, values))})" for name, values in streams.items())
-    return " AND ".join(["true", *chosen])
 
 
 def pair_messages(one: pa.Table, other: pa.Table) -> Ints:
