@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from benchmarks.peers import code, inputs, speed
-from benchmarks.peers.counts import PEERS, PeerCounts, three_cuts
+from benchmarks.peers import code, flink, inputs, speed
+from benchmarks.peers.counts import FLINK_PEERS, PEERS, Peer, PeerCounts, three_cuts
 from windrow.engine.spark.session import local_session
 
 COUNTS = ("peer", "batches", "in batches", "on record", "gone", "told", "wait", "mixed", "longest, s")
@@ -25,34 +26,40 @@ def main() -> None:
     asked.add_argument("--messages", type=int, default=200_000, help="messages of the backlog; 0: no speed")
     asked.add_argument("--rounds", type=int, default=3, help="how often each peer runs")
     asked.add_argument("--versions", type=int, default=20, help="depot versions of the sample, even; 0: no counts")
+    asked.add_argument(
+        "--no-flink", dest="flink", action="store_false", help="without Flink, which is not installed then"
+    )
+    asked.add_argument("--only", default="", help="only peers whose names have this, for the counts")
     chosen = asked.parse_args()
+    peers = [peer for peer in (*PEERS, *(FLINK_PEERS if chosen.flink else ())) if chosen.only in peer.name]
     spark = local_session("windrow-peers", master="local[2]")
     with tempfile.TemporaryDirectory() as directory:
         if chosen.versions:
-            print_counts(spark, chosen.versions, Path(directory))
+            print_counts(spark, peers, chosen.versions, Path(directory))
         if chosen.messages:
-            print_speed(spark, chosen.messages, chosen.rounds, Path(directory))
-    print_table(("peer", "program", "lines"), ((peer.name, peer.program, code.lines(peer.program)) for peer in PEERS))
+            print_speed(spark, chosen.flink, chosen.messages, chosen.rounds, Path(directory))
+    print_table(("peer", "program", "lines"), ((peer.name, peer.program, code.lines(peer.program)) for peer in peers))
     spark.stop()
 
 
-def print_counts(spark: SparkSession, versions: int, directory: Path) -> None:
+def print_counts(spark: SparkSession, peers: Sequence[Peer], versions: int, directory: Path) -> None:
     """Print what came of the bundled sample."""
     messages = inputs.sample()
     found = {
         peer.name: three_cuts(spark, peer, messages, versions, directory / str(number))
-        for number, peer in enumerate(PEERS)
+        for number, peer in enumerate(peers)
     }
     print_table(COUNTS, (count_row(name, cuts["one by one"]) for name, cuts in found.items()))
     print_table(CUTS, (cut_row(name, cuts) for name, cuts in found.items()))
 
 
-def print_speed(spark: SparkSession, messages: int, rounds: int, directory: Path) -> None:
+def print_speed(spark: SparkSession, with_flink: bool, messages: int, rounds: int, directory: Path) -> None:
     """Print how long a backlog takes that is read at once; what is compiled or started first is not counted."""
     inputs.write(directory / "warm", inputs.generated(1_000), 1)
     inputs.write(directory / "backlog", inputs.generated(messages), 10)
-    speed.seconds(spark, directory / "warm", directory / "out", 1)
-    taken = speed.seconds(spark, directory / "backlog", directory / "out", rounds)
+    with flink.started(speed.PARALLELISM) if with_flink else nullcontext() as process:
+        speed.seconds(spark, process, directory / "warm", directory / "out", 1)
+        taken = speed.seconds(spark, process, directory / "backlog", directory / "out", rounds)
     head = ("peer", "ratio", *(f"round {number + 1}, s" for number in range(rounds)))
     rounds = {name: [f"{seconds:.2f}" for seconds in taken[name]] for name in taken}
     print_table(head, ((name, ratio, *rounds[name]) for name, ratio in speed.ratios(taken).items()))

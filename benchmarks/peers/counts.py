@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks.peers import inputs, session_windows, stateful, tumbling_windows, windrow_itself
+from benchmarks.peers import flink, inputs, session_windows, stateful, tumbling_windows, windrow_itself
 from windrow.runtime.wall_clock import WallClock
 
 HOUR = 3_600_000_000
@@ -37,6 +37,7 @@ class Later(WallClock):
 
 
 Run = Callable[[SparkSession, Path, Path, int], Any]
+"""Runs a peer to the end of its depot; returns Spark's progress, how many rows Flink dropped, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class PeerBatches:
 class PeerCounts:
     """What came of one cut: what closed while nothing arrived, and after the wake-up; what is on record.
 
-    `told` is what Spark says it dropped, `again` how many closed batches a run without checkpoint added.
+    `told` is what Spark or Flink says it dropped, `again` how many closed batches a run without checkpoint added.
     """
 
     read: int
@@ -107,6 +108,11 @@ def _only_windows(name: str, program: str, run: Run) -> Peer:
     return Peer(name, program, run, _appended, _nothing, run)
 
 
+def _flink(name: str, window: str) -> Peer:
+    run = partial(flink.run, window)
+    return Peer(name, "flink_windows.py", run, flink.closed, _nothing, run)
+
+
 def _windrow(name: str, **rules: str) -> Peer:
     return Peer(
         name,
@@ -132,6 +138,7 @@ PEERS = (
     _only_windows("`session_window`, gap 10 s", "session_windows.py", session_windows.run),
     _windrow("Windrow on the calendar", window_anchor="aligned", on_repeat="keep"),
 )
+FLINK_PEERS = tuple(_flink(name, window) for name, window in flink.WINDOWS.items())
 
 
 def three_cuts(spark: SparkSession, peer: Peer, messages: pa.Table, versions: int, into: Path) -> dict[str, PeerCounts]:
@@ -174,5 +181,7 @@ def _closed(closed: DataFrame) -> PeerBatches:
 
 
 def _told(progress: Any) -> int:
-    """Return how many rows Spark says that the watermark dropped."""
+    """Return how many rows the watermark dropped, as Spark or Flink says."""
+    if isinstance(progress, int):
+        return progress
     return sum(row["numRowsDroppedByWatermark"] for step in progress or () for row in step["stateOperators"])

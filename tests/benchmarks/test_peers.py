@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from benchmarks.peers import __main__, code, inputs, speed
-from benchmarks.peers.counts import PEERS, three_cuts
+from benchmarks.peers.counts import FLINK_PEERS, PEERS, counts, three_cuts
 
 WINDROW, STATEFUL, *WINDOWS, CALENDAR = PEERS
 
@@ -45,13 +45,24 @@ class TestPeers:
         assert starts[0] >= starts[1] > set()
         assert ours["one by one"].end.batches == ours["all at once"].end.batches
 
+    def test_windows_of_flink(self, spark: Any, tmp_path: Path) -> None:
+        """Flink's windows hold what Spark's do, stay open until somebody sends, and come again without checkpoint."""
+        messages, found = inputs.sample(4_000), []
+        for peer in (WINDOWS[0], FLINK_PEERS[0]):
+            inputs.write(tmp_path / peer.program / "depot", messages, 2)
+            found.append(counts(spark, peer, messages, tmp_path / peer.program, 2))
+        of_spark, of_flink = found
+        assert of_flink.end.batches & of_spark.end.batches
+        assert of_flink.waiting > 0
+        assert of_flink.again == of_flink.end.rows
+
     def test_speed(self, spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         """The table of speed has a line for each peer and one for the embedded engine, and Windrow's ratio is 1."""
-        __main__.print_speed(spark, 200, 1, tmp_path)
+        __main__.print_speed(spark, True, 200, 1, tmp_path)
         printed = capsys.readouterr().out
         assert f"\n| {WINDROW.name} | 1.0 |" in printed
         assert "\n| Windrow embedded" in printed
-        assert printed.count("\n|") == len(PEERS) + 2
+        assert printed.count("\n|") == len(PEERS) + len(FLINK_PEERS) + 2
 
 
 def test_lines_of_code() -> None:
