@@ -24,7 +24,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from windrow.batching.rules import Rules
-from windrow.delta.locations import for_spark, local_path, reference
+from windrow.delta.locations import local_path, reference
 from windrow.model import tables, timestamps
 from windrow.model.durations import approximate_text, to_toml
 from windrow.model.printable import json_text, printable
@@ -81,7 +81,7 @@ class Notebook:
 
     def views(self) -> None:
         """Create temporary views: `ledger` with the rows that count, and those of `docs/tables.md`."""
-        ledger = reference(for_spark(self.settings.ledger))
+        ledger = reference(self.settings.ledger)
         columns = self.spark.table(ledger).columns
         queries = {"ledger": tables.spark_rows_that_count(ledger, columns)}
         for name, query in (queries | tables.views(ledger, raw=tables.reads_raw_depot(columns))).items():
@@ -89,7 +89,7 @@ class Notebook:
 
     def commits(self) -> None:
         """Create the view `commits`: `microbatch` and `timestamp` of each commit in the log of the ledger."""
-        commits = self.spark.sql(f"DESCRIBE HISTORY {reference(for_spark(self.settings.ledger))}")
+        commits = self.spark.sql(f"DESCRIBE HISTORY {reference(self.settings.ledger)}")
         commits.selectExpr(COMMITTED, "timestamp").createOrReplaceTempView("commits")
 
     def arrow(self, rows: DataFrame) -> pa.Table:
@@ -127,7 +127,7 @@ class Notebook:
         from windrow.model.payload import parse
 
         place, path = self.settings.depot, local_path(self.settings.depot)
-        log = SparkLog(self.spark, reference(for_spark(place)))
+        log = SparkLog(self.spark, reference(place))
         start = log.commits()[0].version  # the log may have been trimmed
         reader = self.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", start)
         feed = reader.load(str(path.resolve())) if path else reader.table(place)
@@ -145,7 +145,7 @@ class Notebook:
         from windrow.engine.spark.log import SparkLog
 
         read = self._progress("depot_version")
-        log = SparkLog(self.spark, reference(for_spark(self.settings.depot)))
+        log = SparkLog(self.spark, reference(self.settings.depot))
         commits = [commit for commit in log.commits(read) if commit.version > read and commit.rows != 0]
         columns = {
             "version": pa.array([commit.version for commit in commits], pa.int64()),
@@ -174,7 +174,7 @@ class Notebook:
 
     def _progress(self, column: str) -> Any:
         """Return a column of the ledger's progress row, read by Spark."""
-        ledger = reference(for_spark(self.settings.ledger))
+        ledger = reference(self.settings.ledger)
         row = tables.live_rows(ledger, f"state = 'progress' AND id = '{tables.PROGRESS}'")
         return self.spark.sql(row).collect()[0][column]
 

@@ -53,6 +53,15 @@ def answer(tables: Path, capsys: pytest.CaptureFixture[str], *arguments: str, st
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.ci
+def test_relative_paths(tables: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path that is relative, as in the `windrow.toml` of `windrow init`, is one in the directory of the command."""
+    monkeypatch.chdir(tables)
+    places = ("--depot", "depot", "--ledger", "ledger")
+    assert answer(tables, capsys, "status", "--engine", "spark", *places)["totals"]["messages"] == 10
+    assert answer(tables, capsys, "show", "--engine", "spark", *places, "--closed")
+
+
 @pytest.mark.slow
 def test_verify(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every message is found and decided again, and the report says that nobody looked at files and logs."""

@@ -94,15 +94,11 @@ def _session(ledger: str) -> Any:
 
 def _print_sql(ledger: str, payload_type: str) -> None:
     """Print each invariant as a statement that selects the rows that fail."""
-    from pathlib import Path
-
-    from windrow.delta.locations import local_path, reference
+    from windrow.delta.locations import reference
     from windrow.model.payload import parse
     from windrow.verify.invariants import SUITES, views
 
-    here = local_path(ledger)
-    place = reference(ledger if here is None else str(Path(here).absolute()))
-    over = views(place, parse(payload_type) if payload_type else None)
+    over = views(reference(ledger), parse(payload_type) if payload_type else None)
     for suite, invariants in SUITES.items():
         print_line(f"-- {suite}: each statement selects the rows that fail\n", markup=False)
         for invariant in invariants:

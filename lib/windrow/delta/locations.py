@@ -35,8 +35,8 @@ def quote_name(*names: str) -> str:
 
 
 def reference(location: str) -> str:
-    """Return the SQL reference of a table: its quoted name, or ``delta.`path` ``."""
-    return quote_name(*parts(location)) if is_catalog_name(location) else f"delta.{quote_name(location)}"
+    """Return the SQL reference of a table: its quoted name, or ``delta.`path` `` as `for_spark` writes the path."""
+    return quote_name(*parts(location)) if is_catalog_name(location) else f"delta.{quote_name(for_spark(location))}"
 
 
 def local_path(location: str) -> Path | None:

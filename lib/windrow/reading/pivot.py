@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import combine_chunks, to_plain_type
-from windrow.delta.locations import for_spark, parts, quote_name, reference
+from windrow.delta.locations import parts, quote_name, reference
 from windrow.errors import IncompatibleTableError, OutputFileError, SettingsError, TableMissingError, first_line
 from windrow.model.payload import name as name_of
 from windrow.model.payload import of_column
@@ -209,7 +209,7 @@ def create_pivot_view(
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import to_arrow_type
 
-    table = reference(for_spark(ledger))
+    table = reference(ledger)
     try:
         frame = spark.table(table)
         payload = of_column(pa.schema([("payload", to_arrow_type(frame.schema["payload"].dataType))]))

@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from windrow import errors
-from windrow.delta.locations import is_catalog_name, reference
+from windrow.delta.locations import for_spark, is_catalog_name, reference
 from windrow.delta.log import count_added_rows
 from windrow.delta.row_changes import without_feed
 from windrow.engine.spark.engine import SparkEngine
@@ -284,7 +284,7 @@ FILE = "_windrow_file"
 def feed_of(session: SparkSession, location: str, first: int, last: int) -> DataFrame:
     """Return the change feed of versions of a table, read without a stream."""
     reader = session.read.format("delta").options(readChangeFeed=True, startingVersion=first, endingVersion=last)
-    return reader.table(reference(location)) if is_catalog_name(location) else reader.load(location)
+    return reader.table(reference(location)) if is_catalog_name(location) else reader.load(for_spark(location))
 
 
 def with_files(stream: DataFrame) -> DataFrame:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from windrow.delta.locations import local_path, reference
+from windrow.delta.locations import reference
 from windrow.errors import IncompatibleTableError, TableMissingError
 from windrow.model.payload import of_column
 from windrow.model.tables import spark_rows_that_count
@@ -72,8 +72,7 @@ def spark_rows(spark: SparkSession, ledger: str) -> Iterator[tuple[int, SparkRow
 def _pinned(spark: SparkSession, ledger: str) -> tuple[int, DataFrame]:
     from pyspark.errors import AnalysisException
 
-    here = local_path(ledger)
-    table = reference(ledger if here is None else str(here.absolute()))
+    table = reference(ledger)
     try:
         version = spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").select("version").collect()[0][0]
         at = f"{table} VERSION AS OF {version:d}"
