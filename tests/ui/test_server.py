@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+import pyarrow as pa
 import pytest
 
+import windrow
+from benchmarks.peers import inputs
 from tests.clocks import NOW
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, message
 from tests.ui.browsing import SECRET, Answer, Browsing, served
+from windrow import reading
 from windrow.errors import SettingsError
+from windrow.model.messages import COLUMNS
 from windrow.model.printable import printable
 from windrow.model.timestamps import time_text
 from windrow.ui import BatcherView, Server
@@ -70,6 +76,22 @@ class TestReport:
         assert "/live.js" in missing.text
         fill(world, embedded)
         assert browsing.get("/").status == 200
+
+    @pytest.mark.slow
+    def test_million_batches(self, world: World, embedded: EngineFactory, browsing: Browsing) -> None:
+        """The pages of a ledger with a million batches show the newest ones, and are no longer for the others."""
+        messages = inputs.generated(1_010_000, keys=1_000, types=1)
+        messages = messages.append_column("sequence", pa.nulls(messages.num_rows, pa.int64()))
+        inputs.write(Path(world.depot), messages.select(list(COLUMNS)), 10)
+        rules = {"window": "600ms", "max_delay": "100ms", "max_lead": "400ms"}
+        settings = world.settings(embedded, rules=rules)
+        windrow.run(settings)
+        report, stream = browsing.get("/"), browsing.get("/stream", source="device-7")
+        batch = browsing.get(next(link for link in links(stream) if link.startswith("/batch")))
+        assert [page.status for page in (report, stream, batch)] == [200, 200, 200]
+        assert max(len(page.text) for page in (report, stream, batch)) < 300_000  # a line for each source
+        assert len(stream.page.column("closed", 0)) == 20
+        assert reading.status(world.depot, world.ledger, NOW).closed.batches > 900_000
 
     def test_source(self, world: World, embedded: EngineFactory, browsing: Browsing) -> None:
         """A source can be picked: its open batches are shown, those of others are not."""
