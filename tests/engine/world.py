@@ -114,10 +114,7 @@ class World:
 
     def rows(self, *states: str, version: int | None = None) -> list[Row]:
         """Return ledger rows of the given states, ordered by id, at a version of the ledger."""
-        # With a filter delta-rs would still look at each file: after a thousand microbatches that takes seconds.
-        of_states = [("state", "in", list(states))]
-        files = DeltaTable(self.ledger, version=version).to_pyarrow_dataset(file_pruning_predicate=of_states)
-        return that_count(to_plain_types(files.to_table()).sort_by("id").to_pylist())
+        return ledger_rows(self.ledger, *states, version=version)
 
     def rows_by_file(self, known: dict[str, list[Row]], *states: str, version: int) -> list[Row]:
         """Return ledger rows of the given states at a version. A file never changes, so `known` has what was read."""
@@ -256,6 +253,14 @@ class AlignedWorld(World):
         {"rules": {}},
         {"rules": {"window_anchor": "event_time"}},
     )
+
+
+def ledger_rows(ledger: str, *states: str, version: int | None = None) -> list[Row]:
+    """Return the rows of a ledger that have some states, ordered by id."""
+    # With a filter delta-rs would still look at each file: after a thousand microbatches that takes seconds.
+    of_states = [("state", "in", list(states))]
+    files = DeltaTable(ledger, version=version).to_pyarrow_dataset(file_pruning_predicate=of_states)
+    return that_count(to_plain_types(files.to_table()).sort_by("id").to_pylist())
 
 
 def that_count(rows: Iterable[Row]) -> list[Row]:

@@ -376,7 +376,8 @@ ARGUMENTS: dict[str, Callable[[TypedSql], str | None]] = {
     "start": _fixed(int, lambda number: number > 0),
     "count": _fixed(int, lambda number: number >= 0),
     "utf8": _fixed(str, lambda text: text.upper() == "UTF-8"),
-    "like": _fixed(str, lambda text: "\\" not in text),
+    # Before 4.2 Spark matches nothing by a pattern with a character beyond these.
+    "like": _fixed(str, lambda text: "\\" not in text and all(letter <= "\uffff" for letter in text)),
     "pattern": lambda value: _pattern(value.literal),
     "endless": lambda value: None if str(value.literal).endswith("$") else _pattern(value.literal),
     "solid": _fixed(str, SOLID.fullmatch),

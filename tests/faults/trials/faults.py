@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.engine.factory import EngineFactory
-from tests.faults.trials import catalogs, folds, migrations, mishaps, outputs, processes, stores, streams
+from tests.faults.trials import amendments, catalogs, folds, migrations, mishaps, outputs, processes, stores, streams
 from tests.faults.trials.trial import Counted, Trial
 
 
@@ -57,6 +57,9 @@ FAULTS = [
     Fault("SIGKILL during a fold", folds.killed, 2, 5),
     Fault("drivers and maintenance at once, SIGKILL during folds", folds.raced, 2, spark=3),
     Fault("lost reply of a fold", folds.reply_lost, spark=5),
+    Fault("an amendment, SIGKILL", amendments.killed, 2),
+    Fault("an amendment, failing commits and lost replies", amendments.failing, spark=5),
+    Fault("an amendment, two at once beside a driver", amendments.raced),
     Fault("an object store that fails", stores.failing, spark=5),
     Fault("an object store that fails, two drivers", stores.raced),
     Fault("disk full during a fold", folds.disk_full, spark=3),

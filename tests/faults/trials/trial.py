@@ -58,9 +58,7 @@ class Trial:
         self.random, self.factory = Random(seed), factory
         self.folder, self.world = folder, World(folder, ManualClock())
         versions, size = self.random.randint(3, 7), self.random.randint(1, 15)
-        self._left = [
-            [_apart(row) for row in rows] for rows in log(versions, seed=self.random.randrange(2**32), size=size)
-        ]
+        self._left = self._log(versions, size)
         self._published: list[Row] = []
         self.cut = self.random.choice([1, size, 3 * size])
         self.folds = {"fold_commits": self.random.randint(1, 3), "fold_rows": self.random.choice([1, 3, 10_000])}
@@ -72,6 +70,13 @@ class Trial:
     def settings(self) -> dict[str, Any]:
         """Return what every driver is set to."""
         return {"max_messages": self.cut, **self.folds, **self.way}
+
+    def lengthen(self, versions: int, size: int) -> None:
+        """Take a longer log, before anything is published."""
+        self._left = self._log(versions, size)
+
+    def _log(self, versions: int, size: int) -> list[list[Row]]:
+        return [[_apart(row) for row in rows] for rows in log(versions, self.random.randrange(2**32), size)]
 
     def publish(self, versions: int = 100, times: int = 1) -> None:
         """Append versions of the log that are left, each so many times."""
@@ -126,7 +131,7 @@ class Trial:
         lost, duplicated = self._lost_and_duplicated()
         report = verify(self.world.depot, self.world.ledger)
         books = report.books[-1]
-        differences = (*map(str, report.differences), *self._undisturbed(), *self._unbalanced())
+        differences = (*map(str, report.differences), *self._undisturbed(), *self._unbalanced(), *self._amended())
         return Counted(max(lost, books.lost), max(duplicated, books.duplicated), differences, self.struck)
 
     def _lost_and_duplicated(self) -> tuple[int, int]:
@@ -135,6 +140,15 @@ class Trial:
         held = Counter(_held(batches, self.world.rows("rejected")))
         once = Counter(_held(batches, [])) if self.read_again else held
         return (published - held).total(), (once - published).total()
+
+    def _amended(self) -> Iterator[str]:
+        """Say if the current batches, which amendments change, do not have the same messages."""
+        gone = {row["superseded_id"] for row in self.world.rows("superseded")}
+        current = [row for row in self.world.rows("open", "closed", "amended") if row["id"] not in gone]
+        rejected = [row for row in self.world.rows("rejected") if row["id"] not in gone]
+        closed = _held(self.world.rows("open", "closed"), self.world.rows("rejected"))
+        if gone and Counter(_held(current, rejected)) != Counter(closed):
+            yield "current batches that have other messages than the closed ones and what was let in"
 
     def _undisturbed(self) -> Iterator[str]:
         """Say how it differs from the same history done again, and where only messages decided, from one call."""
