@@ -22,7 +22,8 @@ def test_no_branch(filled: Command) -> None:
     """What is no ledger, or is not there, is refused."""
     said = filled("amend", "data/depot")
     assert (said.status != 0, "not a ledger" in said.err) == (True, True)
-    assert filled("amend", "nowhere").status != 0
+    said = filled("amend", "nowhere")
+    assert (said.status != 0, "no branch at nowhere" in said.err, "--into" in said.err) == (True, True, True)
 
 
 def test_rule_sets(filled: Command, tmp_path: Path) -> None:

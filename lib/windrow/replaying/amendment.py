@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.columnar.arrow import string_array
-from windrow.errors import DepotChangedError, SettingsError, UsageError, WindrowError
+from windrow.errors import DepotChangedError, SettingsError, TableMissingError, UsageError, WindrowError
 from windrow.ledger.result import MicrobatchCounts, MicrobatchResult
 from windrow.model import canonical, tables
 from windrow.model.messages import COLUMNS
@@ -45,6 +45,7 @@ from windrow.settings.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+HOW_TO_BRANCH = "Make one: `windrow replay --rules FILE --into PATH`."
 AT = ("source", "key", "window_start", "window_end", "part")  # columns of a superseded batch
 
 
@@ -83,6 +84,7 @@ def amend(
 
     Raises:
         SettingsError: The branch's rules would take messages out, or are less patient; it is no branch of the ledger.
+        TableMissingError: There is no such branch or ledger.
         NotFoundError: The ledger cannot be read as it was when it had read as much as the branch.
         UsageError: Somebody amended or restored the ledger meanwhile.
 
@@ -91,7 +93,7 @@ def amend(
         >>> amend(settings, "data/patient").let_in
         34
     """
-    other, source = open_ledger(branch), tables_of(settings, spark)[0]
+    other, source = _branch(branch), tables_of(settings, spark)[0]
     progress = other.progress()
     book = find_span(settings.ledger, source, None, str(progress.depot_version)).end
     _require_branch(book, other)
@@ -112,6 +114,13 @@ def amend(
     return Amendment(number, *sizes, rules)
 
 
+def _branch(place: str) -> Ledger:
+    try:
+        return open_ledger(place)
+    except TableMissingError as error:
+        raise TableMissingError(f"there is no branch at {place}", HOW_TO_BRANCH) from error
+
+
 def _require_branch(book: Ledger, branch: Ledger) -> None:
     """Raise SettingsError unless a branch read the same messages as a ledger, and waits at least as long."""
     known, other = book.progress(), branch.progress()
@@ -120,7 +129,7 @@ def _require_branch(book: Ledger, branch: Ledger) -> None:
     if (known.depot_id, known.depot_version, read[0]) != (other.depot_id, other.depot_version, read[1]):
         raise SettingsError(
             f"{branch.location} is no branch of the ledger: it read other messages",
-            "Make one: `windrow replay --rules FILE --into PATH`.",
+            HOW_TO_BRANCH,
         )
     # guard: amended-as-patiently
     if other.max_delay_us < known.max_delay_us:
