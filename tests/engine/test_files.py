@@ -29,7 +29,7 @@ def many(world: World, embedded: EngineFactory, monkeypatch: pytest.MonkeyPatch)
     world.publish([message("other", key=key) for key in KEYS])
     world.runner(embedded).once()
     ledger = world.tables(embedded).ledger
-    monkeypatch.setattr(file_writer, "OPEN_BYTES", ledger.live().wanted(None).nbytes // 4 + 1)
+    monkeypatch.setattr(file_writer, "OPEN_BYTES", ledger.live().batches(None).nbytes // 4 + 1)
     ledger.fold(ledger.live(), "large")
     return world
 
@@ -62,7 +62,7 @@ class TestOpenBatches:
             world.publish(sent)
             world.runner(embedded).once()
         stream = table([message(key="a")]).select(["source", "key", "event_time"])
-        found = world.tables(embedded).ledger.live().wanted(BatchFilter(lambda: stream, Floors.empty()))
+        found = world.tables(embedded).ledger.live().batches(BatchFilter(lambda: stream, Floors.empty()))
         assert found["key"].to_pylist() == ["a"]
         world.publish([message("third", key="a")])
         world.runner(embedded).once()
@@ -123,7 +123,7 @@ def test_rows_that_only_spark_can_tell(world: World, embedded: EngineFactory, sp
     with pytest.raises(IncompatibleTableError, match="deletionVectors"):
         prime(world.tables(embedded).ledger)
     primed = prime(world.tables(EngineFactory("spark", spark)).ledger)
-    assert primed.fence.wanted(None)["key"].to_pylist() == [KEYS[0], KEYS[2]]
+    assert primed.fence.batches(None)["key"].to_pylist() == [KEYS[0], KEYS[2]]
 
 
 def test_spark_reads_what_was_written(many: World, spark: Any) -> None:

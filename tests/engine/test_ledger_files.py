@@ -172,7 +172,7 @@ class TestOthers:
         a new one, nothing is added to it.
         """
         microbatch, copy = started.microbatch(embedded), tmp_path / "copy"
-        microbatch.primed.fence.wanted(None)  # what was read before is not missed now
+        microbatch.primed.fence.batches(None)  # what was read before is not missed now
         shutil.copytree(started.ledger, copy)
         (copy / "_delta_log" / f"{started.version():020}.json").unlink()
         shutil.rmtree(started.ledger)

@@ -200,7 +200,7 @@ class TestRemembered:
         started.runner(spark_engine, lambda _: tables).once()
         opened = tables.ledger.live().open
         assert opened.rows is None
-        assert pa.table(opened.wanted(None)).num_rows == len(started.rows("open")) > 0
+        assert pa.table(opened.batches(None)).num_rows == len(started.rows("open")) > 0
         assert_result(started)
 
     @pytest.mark.slow
@@ -253,6 +253,6 @@ class TestRemembered:
 
 def known(live: Live) -> tuple[Any, ...]:
     """Return live rows in the order of their ids, and their version."""
-    parts = live.rows, pa.table(live.open.wanted(None))
+    parts = live.rows, pa.table(live.open.batches(None))
     rows = [part.drop_columns(["whole"]).sort_by("id").to_pylist() for part in parts]  # Spark does not read it
     return live.table_version, *rows

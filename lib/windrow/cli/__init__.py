@@ -50,8 +50,8 @@ for panel, commands in COMMANDS.items():
         app.command(epilog=entry.example, rich_help_panel=panel)(entry.function)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(is_asked: bool) -> None:
+    if is_asked:
         from windrow.version import VERSION
 
         shared_options.print_line(f"windrow {VERSION}")

@@ -78,13 +78,13 @@ def show(
             _show_message(call, chosen, key, event_time, type_, source, limit)
             return
         state = "open" if open_ else "rejected" if rejected else "closed"
-        asked = {"key": key, "source": source, "limit": limit, "start": start, "end": end}
-        rows = _find_rows(chosen, id, state, asked)
+        conditions = {"key": key, "source": source, "limit": limit, "start": start, "end": end}
+        rows = _find_rows(chosen, id, state, conditions)
         if call.json:
             call.answer(rows if id is None else rows[0])
             return
         if key is not None and not (open_ or closed or rejected):
-            rows += _find_rows(chosen, None, "rejected", asked)
+            rows += _find_rows(chosen, None, "rejected", conditions)
     if not rows:
         print_line("Nothing like this in the ledger.")
     for row in rows:
@@ -190,7 +190,7 @@ def _print_arrival(number: int, arrival: Arrival) -> None:
         print_line(f"   {arrival.hint}", markup=False)
 
 
-def _find_rows(chosen: Settings, id_: str | None, state: str, asked: dict[str, Any]) -> list[dict[str, Any]]:
+def _find_rows(chosen: Settings, id_: str | None, state: str, conditions: dict[str, Any]) -> list[dict[str, Any]]:
     from windrow import reading
 
     if id_ is not None and id_.startswith("batch/"):
@@ -198,9 +198,9 @@ def _find_rows(chosen: Settings, id_: str | None, state: str, asked: dict[str, A
     if id_ is not None:
         return [reading.rejection(chosen.ledger, id_)]
     if state == "rejected":
-        return reading.rejections(chosen.ledger, **asked)
+        return reading.rejections(chosen.ledger, **conditions)
     state_name: Literal["open", "closed"] = "open" if state == "open" else "closed"
-    return reading.batches(chosen.ledger, state_name, idle_timeout=chosen.idle_timeout, **asked)
+    return reading.batches(chosen.ledger, state_name, idle_timeout=chosen.idle_timeout, **conditions)
 
 
 def _print_batch(row: dict[str, Any], whole: bool) -> None:

@@ -102,10 +102,10 @@ class CsvParser(FieldParser):
         order = [field.name for field in self.fields] if self.order is None else self.order
         row = {field.name: number for number, field in enumerate(self.fields)}
         cells = Cells.of(records, self._marks, np.array([row.get(name, IGNORED) for name in order]))
-        wanted = len(order)
+        count = len(order)
         texts = (cells.texts(number, self.nulls) for number in row.values())
-        chosen, skipped = np.flatnonzero(cells.count == wanted), np.flatnonzero(cells.count == EMPTY)
-        return self.joined(map(convert, texts, self.fields), chosen, _refused(cells.count, wanted), skipped)
+        chosen, skipped = np.flatnonzero(cells.count == count), np.flatnonzero(cells.count == EMPTY)
+        return self.joined(map(convert, texts, self.fields), chosen, _refused(cells.count, count), skipped)
 
     @property
     def _marks(self) -> Marks:
@@ -115,15 +115,15 @@ class CsvParser(FieldParser):
         return Marks(delimiter, quote, escape, line)
 
 
-def _refused(count: Ints, wanted: int) -> Iterator[pa.Table]:
-    bad = np.flatnonzero((count != wanted) & (count != EMPTY))
+def _refused(count: Ints, expected: int) -> Iterator[pa.Table]:
+    bad = np.flatnonzero((count != expected) & (count != EMPTY))
     for columns_there in np.unique(count[bad]).tolist():
         record = bad[count[bad] == columns_there]
         if columns_there in BROKEN:
             yield uniform_rejects(record, SYNTAX, None, BROKEN[columns_there])
         else:
             there = f"{columns_there} column{'s' if columns_there > 1 else ''}"
-            yield uniform_rejects(record, COLUMNS, None, f"{there} instead of {wanted}")
+            yield uniform_rejects(record, COLUMNS, None, f"{there} instead of {expected}")
 
 
 def _name(text: bytes) -> str:

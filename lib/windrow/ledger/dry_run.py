@@ -71,7 +71,7 @@ class DryRunLedger(Ledger):
         if self._live is None:
             live = self._ledger.live()
             rows = [live.rows, live.partial(None)] if "content" in live.schema.names else [live.rows]
-            self._live = pa.concat_tables([*(conform(row, live.schema) for row in rows), live.open.wanted(None)])
+            self._live = pa.concat_tables([*(conform(row, live.schema) for row in rows), live.open.batches(None)])
         return self._live
 
     def commit(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> None:
@@ -91,7 +91,7 @@ class DryRunLedger(Ledger):
         """Return the open batches in memory as Spark reads them."""
         from windrow.ledger.open_batches import SparkOpen
 
-        return SparkOpen(cast("SparkEngine", self.engine), "", 0, live.schema, live.open.wanted(None))
+        return SparkOpen(cast("SparkEngine", self.engine), "", 0, live.schema, live.open.batches(None))
 
     def fold(self, live: Live, fold: Fold) -> None:
         """Drop nothing: memory has only what counts."""

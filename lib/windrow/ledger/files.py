@@ -114,11 +114,11 @@ class LedgerFiles(OpenRows):
         versions = pa.concat_tables([none, *(conform(table, none.schema) for table in new)]).combine_chunks()
         return apply_versions(rows, versions).combine_chunks(), growth + Growth.of(versions)
 
-    def wanted(self, wanted: BatchFilter | None) -> pa.Table:
+    def batches(self, batch_filter: BatchFilter | None) -> pa.Table:
         """Return the open batches that are needed, with messages those that can change; all with messages for None."""
-        if wanted is None:
+        if batch_filter is None:
             return latest_whole(self._rows(self._of(tables.OPEN)))
-        batches, can_change = self._headers(wanted).needed(wanted)
+        batches, can_change = self._headers(batch_filter).needed(batch_filter)
         changing = np.flatnonzero(can_change)
         at = np.full(batches.num_rows, -1)
         at[changing] = np.arange(changing.size)
@@ -128,18 +128,18 @@ class LedgerFiles(OpenRows):
         tables.require_filled(batches.take(pa.array(changing)), [MESSAGES])
         return batches
 
-    def needed_messages(self, wanted: BatchFilter) -> int:
+    def needed_messages(self, batch_filter: BatchFilter) -> int:
         """Count the messages of the open batches that can change."""
-        batches, changing = self._headers(wanted).needed(wanted)
+        batches, changing = self._headers(batch_filter).needed(batch_filter)
         return int(pc.sum(filter_rows(batches, boolean_array(changing))["message_count"]).as_py() or 0)
 
-    def _headers(self, wanted: BatchFilter) -> Headers:
+    def _headers(self, batch_filter: BatchFilter) -> Headers:
         """Return the headers of the open batches that match, and perhaps of others.
 
         Where the latest version of a batch matches, so do the versions before, because windows only shrink.
         """
         headers, files = self._cache.open, self._of(tables.OPEN)
-        reach = FilePruner(wanted) if len(files) > 1 else None
+        reach = FilePruner(batch_filter) if len(files) > 1 else None
         headers.add(
             {
                 file.path: self._header(file)
@@ -181,17 +181,17 @@ class LedgerFiles(OpenRows):
             return known.take(pa.array(rows))
         return self._cache.groups.messages(path, rows, self._opened)
 
-    def of_state(self, state: str, columns: pa.Schema, wanted: IdFilter | None = None) -> pa.Table:
+    def of_state(self, state: str, columns: pa.Schema, id_filter: IdFilter | None = None) -> pa.Table:
         """Return the `id` and the columns of the rows of a state, all or those that match."""
         files = self._of(state)
-        if wanted is not None and len(wanted.ids) <= PRUNED_IDS:
-            ranges = wanted.ranges()
+        if id_filter is not None and len(id_filter.ids) <= PRUNED_IDS:
+            ranges = id_filter.ranges()
             files = [file for file in files if file.size < SMALL_BYTES or file.extent.may_hold(ranges)]
         schema = pa.schema([pa.field("id", pa.string()), *columns])
         both = pa.schema([*schema, pa.field("revision", pa.int64()), pa.field(tables.DELETED, pa.bool_())])
         parts = (conform(self._part(file), both) for file in files)
-        if wanted is not None:
-            parts = (wanted.among(part) for part in parts)
+        if id_filter is not None:
+            parts = (id_filter.among(part) for part in parts)
         return latest(pa.concat_tables([empty_table(both), *parts])).select(schema.names)
 
     def ended(self, passed: Floors) -> Floors:
@@ -384,8 +384,8 @@ def live_files(table: DeltaTable) -> Iterator[File]:
     added = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
     # guard: live-rows-only
     live = added.filter(tables.is_live(added[STATE]))
-    wanted = [name for name in ("path", STATE, FOLDED, "size_bytes", *STATISTICS) if name in live.column_names]
-    for row in times_to_numbers(live.select(wanted)).to_pylist():
+    names = [name for name in ("path", STATE, FOLDED, "size_bytes", *STATISTICS) if name in live.column_names]
+    for row in times_to_numbers(live.select(names)).to_pylist():
         yield File(row["path"], row[STATE], row[FOLDED], row["size_bytes"], Extent.of(row))
 
 

@@ -79,9 +79,9 @@ class Headers:
                 filter_rows(rows, pc.invert(pc.is_in(rows["file"], gone))) for rows in (self.rows, self.versions)
             )
 
-    def needed(self, wanted: BatchFilter) -> tuple[pa.Table, Flags]:
+    def needed(self, batch_filter: BatchFilter) -> tuple[pa.Table, Flags]:
         """Return the headers of the open batches that a decision needs, and which of them can change."""
-        return wanted.needed(self.rows, self._open())
+        return batch_filter.needed(self.rows, self._open())
 
     def select(self, *columns: str) -> pa.Table:
         """Return columns of the headers of all open batches."""

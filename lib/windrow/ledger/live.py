@@ -34,16 +34,16 @@ class OpenRows(Protocol):
     They are read on demand.
     """
 
-    def wanted(self, wanted: BatchFilter | None) -> pa.Table:
+    def batches(self, batch_filter: BatchFilter | None) -> pa.Table:
         """Return the open batches that match, with messages those that can change; all with messages for None.
 
         The result may contain others, and other messages too.
         """
 
-    def needed_messages(self, wanted: BatchFilter) -> int:
+    def needed_messages(self, batch_filter: BatchFilter) -> int:
         """Count the messages of the open batches that can change, or more if that takes less time."""
 
-    def of_state(self, state: str, columns: pa.Schema, wanted: IdFilter | None = None) -> pa.Table:
+    def of_state(self, state: str, columns: pa.Schema, id_filter: IdFilter | None = None) -> pa.Table:
         """Return the rows of a state: all, or those that match and perhaps others."""
 
     def due(self, state: str, columns: pa.Schema, until: int) -> Due:
@@ -68,19 +68,19 @@ class LoadedRows(OpenRows):
     rows: pa.Table
     partial: pa.Table | None = None
 
-    def wanted(self, wanted: BatchFilter | None) -> pa.Table:
+    def batches(self, batch_filter: BatchFilter | None) -> pa.Table:
         """Return all of them."""
         return self.rows
 
-    def needed_messages(self, wanted: BatchFilter) -> int:
+    def needed_messages(self, batch_filter: BatchFilter) -> int:
         """Count the messages of all of them."""
         return int(pc.sum(self.rows["message_count"]).as_py() or 0)
 
-    def of_state(self, state: str, columns: pa.Schema, wanted: IdFilter | None = None) -> pa.Table:
+    def of_state(self, state: str, columns: pa.Schema, id_filter: IdFilter | None = None) -> pa.Table:
         """Return the rows of a state, all or those that match."""
         state_rows = self.partial if state == tables.PARTIAL and self.partial is not None else self.rows
         rows = state_rows.filter(pc.equal(state_rows["state"], string_scalar(state))).select(["id", *columns.names])
-        return rows if wanted is None else wanted.among(rows)
+        return rows if id_filter is None else id_filter.among(rows)
 
     def ended(self, passed: Floors) -> Floors:
         """Return, by source, the last end of an open window that the source's clock has passed."""
@@ -129,20 +129,20 @@ class Live:
         )
         return OpenBatchTotals.of(filter_rows(self.rows, is_source))
 
-    def wanted(self, wanted: BatchFilter | None) -> pa.Table:
+    def batches(self, batch_filter: BatchFilter | None) -> pa.Table:
         """Read the open batches that match, with messages those that can change; all with messages for None.
 
         Raises IncompatibleTableError for damaged ones.
         """
-        rows = self.open.wanted(wanted)
-        require_filled(rows, REQUIRED_COLUMNS if wanted is None else FILLED_HEADER)
+        rows = self.open.batches(batch_filter)
+        require_filled(rows, REQUIRED_COLUMNS if batch_filter is None else FILLED_HEADER)
         return rows
 
     def partial(self, depot: str | None, sources: pa.Array | None = None) -> pa.Table:
         """Read what is unfinished of some raw sources of a depot, or of all sources of all depots; see `IdFilter`."""
         columns = tables.partial_schema(self.schema)
-        wanted = None if sources is None else IdFilter.of_raw_sources(sources, depot)
-        rows = self.open.of_state(tables.PARTIAL, columns, wanted)
+        id_filter = None if sources is None else IdFilter.of_raw_sources(sources, depot)
+        rows = self.open.of_state(tables.PARTIAL, columns, id_filter)
         return rows.append_column("state", pa.repeat(string_scalar(tables.PARTIAL), rows.num_rows))
 
     @classmethod

@@ -61,16 +61,16 @@ class SparkOpen(OpenRows):
         # guard: session-at-work
         return self.engine.session_at_work
 
-    def wanted(self, wanted: BatchFilter | None) -> pa.Table:
+    def batches(self, batch_filter: BatchFilter | None) -> pa.Table:
         """Bring the open batches that match to the driver, with messages those that can change; all of all for None."""
-        if self.rows is None or (wanted is None and not self._complete):
-            batches = latest_whole(self._here(self.frame(wanted)))
-            if wanted is None:
+        if self.rows is None or (batch_filter is None and not self._complete):
+            batches = latest_whole(self._here(self.frame(batch_filter)))
+            if batch_filter is None:
                 self.rows = batches
             return batches
-        if wanted is None:
+        if batch_filter is None:
             return self.rows
-        batches, changing = wanted.needed(self.rows)
+        batches, changing = batch_filter.needed(self.rows)
         unread = pc.and_(boolean_array(changing), pc.is_null(batches[MESSAGES]))
         ids = combine_chunks(filter_rows(batches, unread)["id"])
         return self._with_messages(batches, ids) if len(ids) else batches
@@ -80,11 +80,11 @@ class SparkOpen(OpenRows):
         if self.rows is None:
             self.rows = latest(self._here(self._versions(*(name for name in tables.BATCH_COLUMNS if name != MESSAGES))))
 
-    def needed_messages(self, wanted: BatchFilter) -> int:
+    def needed_messages(self, batch_filter: BatchFilter) -> int:
         """Count the messages of the open batches that can change, or of all that match where headers are not here."""
         if self.rows is None:
-            return self.counted(wanted).total[1]
-        batches, changing = wanted.needed(self.rows)
+            return self.counted(batch_filter).total[1]
+        batches, changing = batch_filter.needed(self.rows)
         return int(pc.sum(filter_rows(batches, boolean_array(changing))["message_count"]).as_py() or 0)
 
     @property
@@ -100,7 +100,7 @@ class SparkOpen(OpenRows):
         type_ = batches.schema.field(MESSAGES).type
         return with_messages(batches, pc.coalesce(batches[MESSAGES], read[MESSAGES].take(at).cast(type_)))
 
-    def of_state(self, state: str, columns: pa.Schema, wanted: IdFilter | None = None) -> pa.Table:
+    def of_state(self, state: str, columns: pa.Schema, id_filter: IdFilter | None = None) -> pa.Table:
         """Bring the rows of a topology's state to the driver: all, or those that match and perhaps others.
 
         For many ids all rows are read, if they are not many more: a query by ids takes longer.
@@ -108,21 +108,21 @@ class SparkOpen(OpenRows):
         if state in self.whole:
             return self.whole[state]
         frame = self._versions_of_state(state, columns)
-        if wanted is None:
+        if id_filter is None:
             self.whole[state] = _of_state(collect_rows(frame, self.reference), columns)
             return self.whole[state]
-        if len(wanted.ids) > FEW_ROWS:
-            most = len(wanted.ids) * GOOD_PART
+        if len(id_filter.ids) > FEW_ROWS:
+            most = len(id_filter.ids) * GOOD_PART
             versions = collect_rows(frame.limit(most + 1), self.reference)
             if versions.num_rows <= most:
                 self.whole[state] = _of_state(versions, columns)
                 return self.whole[state]
-        return _of_state(collect_rows(matching(frame, wanted), self.reference), columns)
+        return _of_state(collect_rows(matching(frame, id_filter), self.reference), columns)
 
-    def frame_of_state(self, state: str, columns: pa.Schema, wanted: IdFilter | None = None) -> DataFrame:
+    def frame_of_state(self, state: str, columns: pa.Schema, id_filter: IdFilter | None = None) -> DataFrame:
         """Return the `id` and the columns of the rows of a topology's state, all or those that match."""
         versions = self._versions_of_state(state, columns)
-        return latest_frame(versions if wanted is None else matching(versions, wanted))
+        return latest_frame(versions if id_filter is None else matching(versions, id_filter))
 
     def due(self, state: str, columns: pa.Schema, until: int) -> Due:
         """Bring the rows of a topology's state that are due at a time (microseconds), and the time of the next one."""
@@ -154,17 +154,17 @@ class SparkOpen(OpenRows):
         left = batches.where("passed IS NULL OR window_end > passed")
         return self._floors(left.groupBy("source").agg(F.max("last_event_time")))
 
-    def counted(self, wanted: BatchFilter, streams: DataFrame | None = None) -> OpenBatchTotals:
+    def counted(self, batch_filter: BatchFilter, streams: DataFrame | None = None) -> OpenBatchTotals:
         """Count the open batches that match, by source."""
-        if self._counted is None or self._counted[0] is not wanted:
-            frame = self.frame(wanted, streams, ("source", "window_end", "message_count", "bytes"))
+        if self._counted is None or self._counted[0] is not batch_filter:
+            frame = self.frame(batch_filter, streams, ("source", "window_end", "message_count", "bytes"))
             sums = [F.count("*"), F.sum("message_count"), F.sum("bytes"), F.min("window_end")]
             counts = to_plain_types(frame.groupBy("source").agg(*sums).toArrow()).rename_columns(SCHEMA.names)
-            self._counted = wanted, OpenBatchTotals.of(counts.cast(SCHEMA))
+            self._counted = batch_filter, OpenBatchTotals.of(counts.cast(SCHEMA))
         return self._counted[1]
 
     def frame(
-        self, wanted: BatchFilter | None, streams: DataFrame | None = None, columns: Sequence[str] | None = None
+        self, batch_filter: BatchFilter | None, streams: DataFrame | None = None, columns: Sequence[str] | None = None
     ) -> DataFrame:
         """Return the versions of the open batches that match, all for None, in the columns that an open batch fills.
 
@@ -173,17 +173,17 @@ class SparkOpen(OpenRows):
         latest one matches too; and with it all that a batch consists of, which has the same window.
         """
         batches = self._versions(*tables.BATCH_COLUMNS) if columns is None else self._live(*{*columns, "source", "key"})
-        if wanted is None:
+        if batch_filter is None:
             return batches
-        columns, result = batches.columns, wanted.streams
+        columns, result = batches.columns, batch_filter.streams
         if result is not None:
-            batches = batches.where(_may_hold(result, wanted.ends_before))
+            batches = batches.where(_may_hold(result, batch_filter.ends_before))
             streams = frame_of(self.session, result.select(["source", "key"]))
         if streams is None:
             raise InternalError("the streams of what arrived are known to the driver or to the executors")
         touched = F.broadcast(streams.distinct()) if result is not None else streams.distinct()
         joined = batches.join(touched.withColumn("touched", F.lit(True)), ["source", "key"], "left")
-        joined = joined.join(self._clocks(wanted.ends_before), "source", "left")
+        joined = joined.join(self._clocks(batch_filter.ends_before), "source", "left")
         return joined.where("touched OR window_end <= passed").select(columns)
 
     def _live(self, *columns: str) -> DataFrame:
@@ -238,17 +238,17 @@ def _may_hold(streams: pa.Table, passed: Floors) -> Column:
     return (F.col("window_end") <= _time(latest)) | _within(IdFilter.of_streams(streams))
 
 
-def matching(rows: DataFrame, wanted: IdFilter) -> DataFrame:
+def matching(rows: DataFrame, id_filter: IdFilter) -> DataFrame:
     """Return the rows of a table that match; Delta skips files by a condition on their ids."""
-    rows = rows.where(_within(wanted))
-    if len(wanted.ids) <= MANY:
+    rows = rows.where(_within(id_filter))
+    if len(id_filter.ids) <= MANY:
         return rows
-    known = F.broadcast(frame_of(rows.sparkSession, pa.table({"id": wanted.ids})))
-    first = rows["id"] if wanted.components is None else F.substring_index(rows["id"], "/", wanted.components)
+    known = F.broadcast(frame_of(rows.sparkSession, pa.table({"id": id_filter.ids})))
+    first = rows["id"] if id_filter.components is None else F.substring_index(rows["id"], "/", id_filter.components)
     return rows.join(known, first == known["id"], "left_semi")
 
 
-def _within(wanted: IdFilter) -> Column:
+def _within(id_filter: IdFilter) -> Column:
     """Return a condition that the selected ids meet, and if they are many others too."""
-    conditions = [(F.col("id") >= first) & (F.col("id") < stop) for first, stop in wanted.spans()]
+    conditions = [(F.col("id") >= first) & (F.col("id") < stop) for first, stop in id_filter.spans()]
     return reduce(lambda one, other: one | other, conditions, F.lit(False))

@@ -74,16 +74,16 @@ class Extent:
 class FilePruner:
     """Tells which files may hold the open batches of a filter."""
 
-    def __init__(self, wanted: BatchFilter) -> None:
+    def __init__(self, batch_filter: BatchFilter) -> None:
         """Sort the streams and the clocks of the filter."""
-        streams = wanted.streams
+        streams = batch_filter.streams
         self._everywhere = streams is None
         self._ranges = [] if streams is None else IdFilter.of_streams(streams).ranges()
-        known = wanted.ends_before.source.drop_null()
+        known = batch_filter.ends_before.source.drop_null()
         order = pc.array_sort_indices(known)
         self._sources = known.take(order).to_pylist()
-        self._passed = wanted.ends_before.of(known.take(order))
-        self._latest = int(np.max(wanted.ends_before.floor, initial=clock.UNKNOWN))
+        self._passed = batch_filter.ends_before.of(known.take(order))
+        self._latest = int(np.max(batch_filter.ends_before.floor, initial=clock.UNKNOWN))
 
     def may_hold(self, file: Extent) -> bool:
         """Tell whether a file may hold a batch of the filter."""

@@ -135,15 +135,15 @@ class FloorsByVersion:
         versions = np.unique(self.version)
         sources = self.source.unique()
         known = self._code(versions, sources, self.version, self.source)
-        asked = self._code(versions, sources, messages["version"].to_numpy(), combine_chunks(messages["source"]))
+        code = self._code(versions, sources, messages["version"].to_numpy(), combine_chunks(messages["source"]))
         places = versions.size * len(sources)
-        if fits_a_table(places, asked.size):
+        if fits_a_table(places, code.size):
             by_code = np.full(places, clock.UNKNOWN, np.int64)
             by_code[known] = self.floor
-            floor = by_code[asked]
+            floor = by_code[code]
         else:
             ordered = np.argsort(known)
-            floor = self.floor[ordered][np.searchsorted(known[ordered], asked)]
+            floor = self.floor[ordered][np.searchsorted(known[ordered], code)]
         return np.maximum(floor, microseconds(messages["received_at"]))
 
     @staticmethod

@@ -51,8 +51,8 @@ def _ordinals(messages: pa.Table, version: Ints, row: Ints) -> Ints:
         return row
     rows = order.positions_in(version, version[row])
     among = messages.take(pa.array(rows)) if rows.size < version.size else messages
-    asked = np.zeros(version.size, np.bool_)
-    asked[row] = True
+    is_asked = np.zeros(version.size, np.bool_)
+    is_asked[row] = True
     group, count = _groups(among, version[rows])
     stamp = pc.fill_null(among["received_at"].cast(pa.int64()), clock.UNKNOWN).to_numpy()
     at, start = order.group_by_id(group, count)
@@ -60,8 +60,8 @@ def _ordinals(messages: pa.Table, version: Ints, row: Ints) -> Ints:
     slots = order.list_tied_slots(at, start, stamp, stamp)
     if slots.size:
         run, _ = order.number_ties(at[slots], (group, stamp))
-        wanted = np.isin(run, run[asked[rows[at[slots]]]])
-        slots, run = slots[wanted], run[wanted]
+        is_needed = np.isin(run, run[is_asked[rows[at[slots]]]])
+        slots, run = slots[is_needed], run[is_needed]
         at[slots] = at[slots[_in_full(take_rows(among, at[slots]), run)]]
     ordinal = np.empty(version.size, np.int64)
     ordinal[rows[at]] = np.arange(at.size) - start[group[at]]

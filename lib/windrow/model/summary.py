@@ -39,6 +39,6 @@ def summarise_messages(messages: pa.Table, latest: int) -> pa.Table:
 
 def merge_summaries(summaries: pa.Table) -> pa.Table:
     """Merge the summaries of parts into one, ordered by version and source."""
-    wanted = [("messages", "sum"), ("earliest", "min"), ("stamp", "max")]
-    grouped = summaries.group_by(["version", "source"]).aggregate(wanted).rename_columns(SUMMARY.names)
+    aggregates = [("messages", "sum"), ("earliest", "min"), ("stamp", "max")]
+    grouped = summaries.group_by(["version", "source"]).aggregate(aggregates).rename_columns(SUMMARY.names)
     return grouped.sort_by([("version", "ascending"), ("source", "ascending")])

@@ -287,9 +287,9 @@ def reached_query(columns: Iterable[str], ledger: str, started: str, before: int
 
     `started` is `started_at` in microseconds, as an SQL expression of the caller; `before` is the time.
     """
-    asked = REACHED_OF_TOPOLOGY if is_topology_ledger(columns) else REACHED
+    query = REACHED_OF_TOPOLOGY if is_topology_ledger(columns) else REACHED
     live = live_rows(ledger, f"state = '{PROGRESS}'")
-    return asked.format(ledger=ledger, live=live, started=started, before=before)
+    return query.format(ledger=ledger, live=live, started=started, before=before)
 
 
 def reached_version(rows: Iterable[Any], depot_id: str) -> int:

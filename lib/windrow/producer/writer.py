@@ -228,9 +228,9 @@ def _required(table: DeltaTable, location: str, raw: bool) -> tuple[pa.Schema, l
     Raises IncompatibleTableError for a table with the wrong columns, or with other columns that are NOT NULL.
     """
     schema = pa.schema(table.schema().to_arrow())
-    wanted = chunks.RAW if raw else messages.schema(of_column(schema))
+    required = chunks.RAW if raw else messages.schema(of_column(schema))
     what = "chunk" if raw else "message"
-    for field in wanted:
+    for field in required:
         type_ = to_plain_type(schema.field(field.name).type) if field.name in schema.names else None
         if type_ != field.type:
             state = "missing" if type_ is None else f"of type {type_}"
@@ -238,13 +238,13 @@ def _required(table: DeltaTable, location: str, raw: bool) -> tuple[pa.Schema, l
                 f"the depot at {location} does not have the columns of a producer's {what}s: {field.name} is {state}",
                 "Produce to a separate depot; a run reads one depot at a time.",
             )
-    others = [field for field in schema if field.name not in wanted.names]
+    others = [field for field in schema if field.name not in required.names]
     if wanting := [field.name for field in others if not field.nullable]:
         raise IncompatibleTableError(
             f"the depot at {location} has NOT NULL columns that a {what} does not have: {', '.join(wanting)}",
             "Produce to a separate depot; a run reads one depot at a time.",
         )
-    return wanted, others
+    return required, others
 
 
 def application(name: str) -> str:

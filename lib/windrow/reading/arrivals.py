@@ -28,14 +28,14 @@ MessageQuery = dict[str, str | None]
 CONTENT = ("source", "type", "received_at", "sequence", "payload")
 
 
-def arrivals(log: DepotTable, asked: MessageQuery, at: int, columns: dict[str, str], payload: pa.DataType) -> list[Row]:
-    """Return the content and `version` of each message with the key, type and source in `asked` (None: any).
+def arrivals(log: DepotTable, query: MessageQuery, at: int, columns: dict[str, str], payload: pa.DataType) -> list[Row]:
+    """Return the content and `version` of each message with the key, type and source in `query` (None: any).
 
     `at` is the event time in microseconds, `payload` the type of payloads. Versions that can no longer be read are left
     out. Raises ExpressionError for a mapping (`columns`) that needs Spark.
     """
     try:
-        _, rows = feed.read_from(log, 0, lambda first: _feed(log, first, asked, at, columns, payload))
+        _, rows = feed.read_from(log, 0, lambda first: _feed(log, first, query, at, columns, payload))
     except UNREADABLE:
         return []
     if "payload" in rows.column_names:
@@ -44,13 +44,13 @@ def arrivals(log: DepotTable, asked: MessageQuery, at: int, columns: dict[str, s
     return [DEFAULTS | row for row in records(rows)]
 
 
-def not_found_error(log: DepotTable, asked: MessageQuery, at: int, mapped: bool, batch: str) -> NotFoundError:
+def not_found_error(log: DepotTable, query: MessageQuery, at: int, mapped: bool, batch: str) -> NotFoundError:
     """Return the error that the depot has no such message; it names the nearest times of its key, and a `batch`."""
-    of = ", ".join(f"{name} {value!r}" for name, value in asked.items() if value is not None)
+    of = ", ".join(f"{name} {value!r}" for name, value in query.items() if value is not None)
     what = f"the depot has no message of {of} at {time_text(at)} in versions up to {log.version()}"
     if mapped or not isinstance(log, DeltaTable):
         return NotFoundError(what, batch)
-    among = [(name, "=", value) for name, value in asked.items() if value is not None and name in feed.names(log)]
+    among = [(name, "=", value) for name, value in query.items() if value is not None and name in feed.names(log)]
     times = np.unique(microseconds(read_filtered(log, among, ["event_time"])["event_time"].drop_null()))
     near = [time_text(int(time)) for time in times[np.argsort(np.abs(times - at), kind="stable")][:3]]
     if not near:
@@ -59,36 +59,36 @@ def not_found_error(log: DepotTable, asked: MessageQuery, at: int, mapped: bool,
 
 
 def _feed(
-    log: DepotTable, first: int, asked: MessageQuery, at: int, columns: dict[str, str], payload: pa.DataType
+    log: DepotTable, first: int, query: MessageQuery, at: int, columns: dict[str, str], payload: pa.DataType
 ) -> pa.Table:
     from windrow.expressions import ColumnMapping
 
     if isinstance(log, DeltaTable) and has_feed(log) and ColumnMapping.of_depot(columns, feed.names(log)) is None:
         with suppress(*UNREADABLE):  # the files may be readable from earlier on than the feed
-            return _plain(log, first, asked, at)
-    return _filtered(feed.messages(log, first, columns, payload), asked, at)
+            return _plain(log, first, query, at)
+    return _filtered(feed.messages(log, first, columns, payload), query, at)
 
 
-def _plain(log: DeltaTable, first: int, asked: MessageQuery, at: int) -> pa.Table:
+def _plain(log: DeltaTable, first: int, query: MessageQuery, at: int) -> pa.Table:
     """Find messages by a predicate on the feed, which opens only files that may have them."""
     names = [name for name in CONTENT if name in feed.names(log)]
     if "source" not in names:
-        if asked["source"]:
+        if query["source"]:
             return _empty()
-        asked = asked | {"source": None}
-    where = f"{equal(asked)} AND CAST(event_time AS BIGINT) = {at:d} AND {CHANGE} = 'insert'"
-    wanted = [*names, "key", "event_time", CHANGE, VERSION]
-    stream = log.load_cdf(starting_version=first, columns=wanted, predicate=where, allow_out_of_range=True)
+        query = query | {"source": None}
+    where = f"{equal(query)} AND CAST(event_time AS BIGINT) = {at:d} AND {CHANGE} = 'insert'"
+    columns = [*names, "key", "event_time", CHANGE, VERSION]
+    stream = log.load_cdf(starting_version=first, columns=columns, predicate=where, allow_out_of_range=True)
     rows = pa.RecordBatchReader.from_stream(stream).read_all()
     return rows.select([*names, VERSION]).rename_columns([*names, "version"])
 
 
-def _filtered(pieces: Iterable[pa.Table], asked: MessageQuery, at: int) -> pa.Table:
+def _filtered(pieces: Iterable[pa.Table], query: MessageQuery, at: int) -> pa.Table:
     """Filter all rows, piece by piece: a mapped column has no file statistics."""
     parts = []
     for messages in pieces:
         mask = pc.equal(messages["event_time"].cast(pa.int64()), at)
-        for name, value in asked.items():
+        for name, value in query.items():
             mask = mask if value is None else pc.and_(mask, pc.equal(messages[name], value))
         parts.append(messages.filter(mask).select([*CONTENT, "version"]))
     return pa.concat_tables(parts) if parts else _empty()

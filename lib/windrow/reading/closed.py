@@ -131,15 +131,15 @@ def read_closed(
     if types is not None and not pivot:
         raise SettingsError(f"types = {types!r} are columns of a pivot", "Say pivot=True, or leave them out.")
     book = open_ledger(ledger)
-    wanted = span(book, "closed", since, batches_at_once)
+    written_by = span(book, "closed", since, batches_at_once)
     schema = pa.schema(tables.batch_fields(book.payload))
-    rows = book.rows("closed", ", ".join(schema.names), wanted.where, "ORDER BY closed_microbatch, id").cast(schema)
-    wanted.require_whole(rows.num_rows)
+    rows = book.rows("closed", ", ".join(schema.names), written_by.where, "ORDER BY closed_microbatch, id").cast(schema)
+    written_by.require_whole(rows.num_rows)
     if pivot:
         from windrow.reading.pivot import Pivot
 
-        rows = Pivot.of(book, wanted.where, types).rows(rows)
-    return ClosedBatches(rows, wanted.position)
+        rows = Pivot.of(book, written_by.where, types).rows(rows)
+    return ClosedBatches(rows, written_by.position)
 
 
 def span(book: Ledger, state: Final, since: str | int | None, rows_at_once: int | None = None) -> RowRange:

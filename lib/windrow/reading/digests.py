@@ -120,8 +120,8 @@ def digests(ledger: str | Ledger, part: LedgerSelection | None = None, version: 
         True
     """
     opened = ledger if isinstance(ledger, Ledger) else open_ledger(ledger, version)
-    wanted = part or LedgerSelection()
-    pieces = [*map(batch_digests, wanted.batches(opened)), *map(rejection_digests, wanted.rejections(opened))]
+    selection = part or LedgerSelection()
+    pieces = [*map(batch_digests, selection.batches(opened)), *map(rejection_digests, selection.rejections(opened))]
     return Digests.of(pa.concat_tables(pieces))
 
 

@@ -72,9 +72,9 @@ def distribution(
     """
     book = open_ledger(ledger)
     rules = recorded_rules(book.progress().rules)
-    asked = equal({"key": key, "source": source})
+    condition = equal({"key": key, "source": source})
     in_batches, refused = (
-        f"{asked} AND {overlap_condition(column, column, start, end)}" for column in ("window_start", "event_time")
+        f"{condition} AND {overlap_condition(column, column, start, end)}" for column in ("window_start", "event_time")
     )
     sizes = book.rows(("open", "closed"), ", ".join(SIZES), in_batches)
     refusing = book.rows("rejected", "DISTINCT source", refused)

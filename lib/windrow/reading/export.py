@@ -120,17 +120,17 @@ def export(
     """
     kind = format_of(out, format_)
     book = open_ledger(ledger)
-    wanted = _refused_bytes(choice or ExportSelection(), book) if kind == "raw" else choice or ExportSelection()
-    written_by = span(book, wanted.state, wanted.since)
-    written_by.require_whole(book.rows(wanted.state, "count(*) AS rows", written_by.where)["rows"][0].as_py())
+    selection = _refused_bytes(choice or ExportSelection(), book) if kind == "raw" else choice or ExportSelection()
+    written_by = span(book, selection.state, selection.since)
+    written_by.require_whole(book.rows(selection.state, "count(*) AS rows", written_by.where)["rows"][0].as_py())
     written = 0
-    schema, shape = columns_and_reader(book, wanted, written_by)
+    schema, shape = columns_and_reader(book, selection, written_by)
     with _sink(out, overwrite) as sink, open_writer(kind, sink, schema) as write:
-        for read, batch in rows_of(book, wanted, written_by, shape):
+        for read, batch in rows_of(book, selection, written_by, shape):
             write(batch)
             written += batch.num_rows
             progress(read, max(read, written_by.rows))
-    return ExportResult(out, kind, wanted.what, written, written_by.position)
+    return ExportResult(out, kind, selection.what, written, written_by.position)
 
 
 def _refused_bytes(choice: ExportSelection, book: Ledger) -> ExportSelection:

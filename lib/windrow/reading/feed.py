@@ -78,7 +78,7 @@ def _plain(log: DepotTable, first: int) -> Iterator[pa.Table]:
         yield added.select([*own, VERSION]).rename_columns([*own, "version"])
 
 
-def _added(log: DepotTable, first: int, wanted: list[str] | None) -> Iterator[pa.Table]:
-    for batch in changes_of(log, first, columns=wanted, skip_unknown=True):
+def _added(log: DepotTable, first: int, columns: list[str] | None) -> Iterator[pa.Table]:
+    for batch in changes_of(log, first, columns=columns, skip_unknown=True):
         feed = to_plain_types(pa.Table.from_batches([batch]))
         yield feed.filter(pc.equal(feed[CHANGE], "insert"))

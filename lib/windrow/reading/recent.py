@@ -47,9 +47,9 @@ def recent(
     """
     log, payload = depot_table(depot), parse(payload_type) if payload_type else None
     bounded = start is not None or end is not None
-    wanted = 0 if bounded or not isinstance(log, DeltaTable) else _first_needed(log, most + 1)
+    first_needed = 0 if bounded or not isinstance(log, DeltaTable) else _first_needed(log, most + 1)
     with translate_read_errors(depot, "depot"):
-        first, rows = feed.read_from(log, wanted, lambda at: _read(log, at, columns or {}, payload, start, end))
+        first, rows = feed.read_from(log, first_needed, lambda at: _read(log, at, columns or {}, payload, start, end))
     if not rows.num_rows:
         raise NotFoundError(
             f"the depot {depot} has no message{' in this range' if bounded else ''}",
@@ -57,7 +57,7 @@ def recent(
         )
     kept = _last(rows, most)
     versions = pc.min_max(kept["version"])
-    cut = kept.num_rows < rows.num_rows or (first > wanted and not bounded)
+    cut = kept.num_rows < rows.num_rows or (first > first_needed and not bounded)
     return Recent(kept, versions["min"].as_py(), versions["max"].as_py(), cut)
 
 
@@ -67,9 +67,9 @@ def recent_rows(depot: str, most: int) -> pa.Table:
     Raises TableMissingError, TableUnreadableError.
     """
     log = depot_table(depot)
-    wanted = _first_needed(log, most) if isinstance(log, DeltaTable) else 0
+    first_needed = _first_needed(log, most) if isinstance(log, DeltaTable) else 0
     with translate_read_errors(depot, "depot"):
-        return feed.read_from(log, wanted, lambda at: _at_most(most, log, at))[1]
+        return feed.read_from(log, first_needed, lambda at: _at_most(most, log, at))[1]
 
 
 def _at_most(most: int, log: DepotTable, first: int) -> pa.Table:

@@ -87,8 +87,8 @@ def rejected_sources(book: Ledger, limit: int = 100, bins: int = 24) -> Rejected
     source = "coalesce(source, raw_source, '')" if book.raw else "coalesce(source, '')"
     counts = book.query(COUNTS.format(source=source), ("closed", "progress", "rejected")).to_pylist()
     accepted, rejected = ({row["source"]: row[name] for row in counts} for name in ("accepted", "rejected"))
-    asked = REJECTED.format(source=source, strays=STRAYS, sample=SAMPLE, limit=int(limit), history=HISTORY)
-    rows = records(book.query(asked, ("rejected", "microbatch")))
+    query = REJECTED.format(source=source, strays=STRAYS, sample=SAMPLE, limit=int(limit), history=HISTORY)
+    rows = records(book.query(query, ("rejected", "microbatch")))
     counted = _bins(book, source, {row["source"] for row in rows}, bins)
     worst = tuple(
         RejectedSource(
@@ -111,8 +111,8 @@ def _bins(book: Ledger, source: str, among: Collection[str], bins: int) -> dict[
         return {}
     names = ", ".join(map(quote_text, among))
     counts: dict[tuple[str, str], list[int]] = {}
-    asked = BINS.format(source=source, bins=int(bins), last=int(last), among=names)
-    for row in book.query(asked, "rejected").to_pylist():
+    query = BINS.format(source=source, bins=int(bins), last=int(last), among=names)
+    for row in book.query(query, "rejected").to_pylist():
         counts.setdefault((row["source"], row["reason"]), [0] * bins)[row["bin"]] = row["messages"]
     return {pair: tuple(each) for pair, each in counts.items()}
 

@@ -205,8 +205,8 @@ class Ledger:
         Of final rows it may lack those that do not meet the condition `where`. Raises TableUnreadableError, and
         TableUnwritableError where neither memory nor disk have room.
         """
-        wanted = {states} if isinstance(states, str) else {*states}
-        final, live = wanted.intersection(tables.FINAL), wanted.difference(tables.FINAL)
+        chosen = {states} if isinstance(states, str) else {*states}
+        final, live = chosen.intersection(tables.FINAL), chosen.difference(tables.FINAL)
         relations, views = {}, list[str]()
         if final or not live:
             relations["final_rows"] = Relation(final, names, where)
@@ -312,8 +312,10 @@ def open_ledger(location: str, version: int | None = None, of_topology: bool = F
     names = {field.name for field in table.schema().fields}
     is_ledger = "state" in table.metadata().partition_columns and names >= LEDGER_COLUMNS
     if not is_ledger or tables.is_topology_ledger(names) != of_topology:
-        wanted = "a table of states" if of_topology else "a ledger"
-        raise IncompatibleTableError(f"{location} is a Delta table, but not {wanted}", f"Give the path of {wanted}.")
+        expected = "a table of states" if of_topology else "a ledger"
+        raise IncompatibleTableError(
+            f"{location} is a Delta table, but not {expected}", f"Give the path of {expected}."
+        )
     if copied is not None:
         return Ledger(table, location, copied).of_known_schema()
     if version is None:

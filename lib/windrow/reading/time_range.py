@@ -19,7 +19,7 @@ SELECT epoch_us(min(stamp)) AS start, epoch_us(max(stamp)) AS stop FROM (
         SELECT state, CASE state WHEN 'rejected' THEN processing_time ELSE window_end END AS stamp,
             CASE state WHEN 'rejected' THEN 1 ELSE message_count END AS messages,
             max(CASE state WHEN 'rejected' THEN processing_time END) OVER () AS last
-        FROM ledger WHERE {asked}
+        FROM ledger WHERE {condition}
     ) AS each WHERE stamp IS NOT NULL AND ({rejected} OR stamp <= last)
 ) AS counted WHERE total - messages < {most:d}
 """
@@ -53,8 +53,8 @@ def time_range(
     in_batches = overlap_condition("window_start", "timeout_at", start, end)
     arrived = "coalesce(processing_time, received_at)"
     refused = overlap_condition(f"least(event_time, {arrived})", f"greatest(event_time, {arrived})", start, end)
-    asked = equal({"key": key, "source": source})
-    there = f"CASE state WHEN 'rejected' THEN {refused} ELSE {in_batches} END AND {asked}"
+    condition = equal({"key": key, "source": source})
+    there = f"CASE state WHEN 'rejected' THEN {refused} ELSE {in_batches} END AND {condition}"
     busiest = book.rows(
         ("open", "closed", "rejected"),
         f"source, key, {MESSAGES} AS messages, count(*) OVER () AS streams",
@@ -80,8 +80,9 @@ def recent_stretch(book: Ledger, source: str | None, most: int) -> tuple[int, in
     there is no message.
     """
     states = ("open", "closed", "rejected")
-    asked = RECENT.format(asked=equal({"source": source}), rejected="true" if source is None else "false", most=most)
-    [row] = book.query(asked, states).to_pylist()
+    rejected = "true" if source is None else "false"
+    query = RECENT.format(condition=equal({"source": source}), rejected=rejected, most=most)
+    [row] = book.query(query, states).to_pylist()
     if row["start"] is None:
         raise _nothing(None, source, bounded=False)
     margin = max((row["stop"] - row["start"]) // 20, 1_000_000)

@@ -78,38 +78,38 @@ def trace(
     book = open_ledger(ledger)
     progress = book.progress()
     log = open_depot(depot, book, progress)
-    asked = {"key": key, "type": type_, "source": source}
-    accepted, rejected = _accepted(book, asked, at), _rejected(book, asked, at)
+    query = {"key": key, "type": type_, "source": source}
+    accepted, rejected = _accepted(book, query, at), _rejected(book, query, at)
     try:
-        arrived = arrivals(log, asked, at, columns or {}, book.payload)
+        arrived = arrivals(log, query, at, columns or {}, book.payload)
     except UsageError:  # the mapping needs Spark, but the ledger alone has an answer
         if not (accepted or rejected):
             raise
         arrived = []
     if not (accepted or rejected or arrived):
-        near = nearest_batch(book, equal({name: asked[name] for name in ("key", "source")}), at)
-        raise not_found_error(log, asked, at, bool(columns), near)
+        near = nearest_batch(book, equal({name: query[name] for name in ("key", "source")}), at)
+        raise not_found_error(log, query, at, bool(columns), near)
     placed = list(_placed(arrived, accepted, rejected))
     history = _History(book, progress, placed)
     return [history.arrival(key, at, *arrival) for arrival in sorted(placed, key=_order)]
 
 
-def _accepted(book: Ledger, asked: dict[str, str | None], at: int) -> list[Row]:
-    stream = equal({name: asked[name] for name in ("key", "source")})
+def _accepted(book: Ledger, query: dict[str, str | None], at: int) -> list[Row]:
+    stream = equal({name: query[name] for name in ("key", "source")})
     window = f"window_start <= {time_literal(at)} AND window_end > {time_literal(at)}"
     columns = f"source, {', '.join(BATCH)}, unnest(messages) AS message"
     same = f"message['event_time'] = {time_literal(at)}"
-    if asked["type"] is not None:
-        same += f" AND message['type'] = {quote_text(asked['type'])}"
+    if query["type"] is not None:
+        same += f" AND message['type'] = {quote_text(query['type'])}"
     rows = records(book.rows(("open", "closed"), columns, f"{stream} AND {window}", then=same))
     return [row.pop("message") | {"source": row.pop("source"), "batch": row} for row in rows]
 
 
-def _rejected(book: Ledger, asked: dict[str, str | None], at: int) -> list[Row]:
+def _rejected(book: Ledger, query: dict[str, str | None], at: int) -> list[Row]:
     count = ", ".join(f"epoch_us({name}) AS {name}_us" for name in TIMES)
     return records(
         book.rows(
-            "rejected", f"{', '.join(tables.REJECTED)}, {count}", f"{equal(asked)} AND event_time = {time_literal(at)}"
+            "rejected", f"{', '.join(tables.REJECTED)}, {count}", f"{equal(query)} AND event_time = {time_literal(at)}"
         )
     )
 

@@ -172,8 +172,8 @@ class RecentRows:
 
     def beyond(self, query: str) -> list[dict[str, Any]]:
         """Return what one of the queries says is off."""
-        asked = statement(query, self.min_count, "recent", self.since)
-        return execute(self.connection, asked).read_all().to_pylist()
+        sql = statement(query, self.min_count, "recent", self.since)
+        return execute(self.connection, sql).read_all().to_pylist()
 
     def wrong_clocks(self) -> Sequence[str]:
         """Return the sources with wrong clocks."""
@@ -190,8 +190,8 @@ class RecentRows:
 def recent_rows(book: Ledger, min_count: int = MIN_COUNT) -> Iterator[RecentRows]:
     """Read the rows of the last `RECENT` microbatches, of those since the rules or the mapping of the depot changed."""
     first = max(book.progress().microbatch - RECENT, 0)
-    asked = f"SELECT {SINCE.format(batch='ledger', recent=RECENT)} AS since"
-    [row] = book.query(asked, ("microbatch", "progress"), f"microbatch > {first}").to_pylist()
+    query = f"SELECT {SINCE.format(batch='ledger', recent=RECENT)} AS since"
+    [row] = book.query(query, ("microbatch", "progress"), f"microbatch > {first}").to_pylist()
     since = max(first, row["since"] or 0)
     read_since = READ_SINCE.format(since=since)
     with book.opened(("closed", "rejected", "progress"), OF_RECENT, read_since) as connection:
@@ -254,8 +254,8 @@ def _sources(recent: RecentRows) -> Iterator[LedgerWarning]:
         for row in rows[:NAMED]
     ]
     more = [f"and {len(rows) - NAMED:,} more"] if len(rows) > NAMED else []
-    asked = f"kind = 'data' AND microbatch > {recent.since}"
-    [[recorded]] = recent.book.rows("microbatch", "column_mapping", asked, COLUMNS).to_pydict().values()
+    condition = f"kind = 'data' AND microbatch > {recent.since}"
+    [[recorded]] = recent.book.rows("microbatch", "column_mapping", condition, COLUMNS).to_pydict().values()
     mapping = json.loads(recorded or "{}")
     yield LedgerWarning(
         "ledger-sources",

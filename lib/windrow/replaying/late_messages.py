@@ -149,14 +149,14 @@ def _before(messages: pa.Table, cuts: Mapping[bytes, int]) -> Any:
 
 def _placed(book: Ledger, late: pa.Table, cuts: Mapping[bytes, int], gone: pa.Array) -> LateMessages:
     """Return late messages with their ranges, without those whose window is not before the cut."""
-    wanted, windows = {*_encoded(late)}, dict[bytes, set[tuple[int, int]]]()
+    with_late, windows = {*_encoded(late)}, dict[bytes, set[tuple[int, int]]]()
     for piece in book.pieces(AMENDABLE, "id, source, key, window_start, window_end"):
         rows = times_to_numbers(to_plain_types(without(piece, gone)))
         bounds = rows["window_start"].to_pylist(), rows["window_end"].to_pylist()
         for stream, begin, end in zip(_encoded(rows), *bounds, strict=True):
-            if stream in wanted:
+            if stream in with_late:
                 windows.setdefault(stream, set()).add((begin, end))
-    ordered = {stream: sorted(windows.get(stream, ())) for stream in wanted}
+    ordered = {stream: sorted(windows.get(stream, ())) for stream in with_late}
     moments = microseconds(late["event_time"]).tolist()
     streams, places = _encoded(late), list[tuple[int, int] | None]()
     ranges: dict[bytes, set[tuple[int, int]]] = {}

@@ -50,11 +50,11 @@ def first_effective(ticks: pa.Table, summary: pa.Table) -> int:
     ticks = ticks.filter(pc.is_in(ticks["source"], sources))
     if not ticks.num_rows:
         return BEYOND
-    wanted, played = _code(ticks["source"].combine_chunks(), sources), ticks["version"].to_numpy()
+    source, played = _code(ticks["source"].combine_chunks(), sources), ticks["version"].to_numpy()
     span = int(max(version.max(), played.max())) + 2
-    at = np.searchsorted(code[order] * span + version[order], wanted * span + played, side="right")
+    at = np.searchsorted(code[order] * span + version[order], source * span + played, side="right")
     following = order[np.minimum(at, order.size - 1)]
-    follows = (at < order.size) & (code[following] == wanted)
+    follows = (at < order.size) & (code[following] == source)
     matters = follows & (earliest[following] < ticks["floor"].to_numpy())
     return int(played[matters].min(initial=BEYOND))
 

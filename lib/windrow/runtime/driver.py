@@ -144,13 +144,13 @@ class Driver:
         microbatch.restart_clock()
         return microbatch
 
-    def unpaused(self, wanted: str) -> MicrobatchAttempt:
+    def unpaused(self, action: str) -> MicrobatchAttempt:
         """Return a primed microbatch, after committing changed settings of the algorithm. Raises PausedError."""
         while True:
             microbatch = self.primed()
             # guard: paused-takes-no-tick
             if microbatch.primed.paused:
-                raise PausedError(f"the ledger is paused, so there can be no {wanted}", "Run `windrow resume` first.")
+                raise PausedError(f"the ledger is paused, so there can be no {action}", "Run `windrow resume` first.")
             # guard: tick-follows-rules
             if not self.commit_changed_settings(microbatch):
                 return microbatch
@@ -263,10 +263,10 @@ class Driver:
             return None
         number = self.algorithm.number(microbatch.primed.microbatch + 1)
         until = until if last_versions else self.algorithm.until(microbatch.started_at)
-        wanted = SavedPlan(
+        plan = SavedPlan(
             number, microbatch.started_at, last_versions, until=until, overtook=list(overtaken), token=uuid4().hex
         )
-        planned = self._saved_plans.begin(microbatch.primed.state_token, lambda: wanted)
+        planned = self._saved_plans.begin(microbatch.primed.state_token, lambda: plan)
         # guard: planned-on-the-latest
         microbatch.require_latest()
         microbatch.attempt = planned.attempt

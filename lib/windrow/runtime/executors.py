@@ -43,7 +43,7 @@ BUCKET, PACKED = "windrow bucket", "windrow batches"
 
 
 def process_on_executors(
-    step: Step, arrived: Slice | None, live: Live, wanted: BatchFilter | None, ledger: Ledger
+    step: Step, arrived: Slice | None, live: Live, batch_filter: BatchFilter | None, ledger: Ledger
 ) -> MicrobatchResult:
     """Run a step over the messages that arrived (None: a tick) and the open batches that match (None: all)."""
     opened, totals = ledger.open_on_executors(live), live.totals
@@ -52,18 +52,18 @@ def process_on_executors(
     rows = ArrowRows(no_messages(live.schema)) if arrived is None else arrived.rows
     messages = rows.frame(opened.session)
     streams = messages.select("source", "key")
-    read = totals if wanted is None else opened.counted(wanted, streams)
+    read = totals if batch_filter is None else opened.counted(batch_filter, streams)
     if step.flush:
         step = replace(step, last=opened.last_event_times(step.closed_through))
     parts = max(2, 1 + (rows.count + read.total[1]) // ROWS_OF_A_PARTITION)
-    both = _together(messages, opened.frame(wanted, streams), parts)
+    both = _together(messages, opened.frame(batch_filter, streams), parts)
     others = [] if arrived is None else arrived.extra_rows(step.microbatch, live.schema)
     extra = [other.frame(opened.session).withColumn(CHANGED, F.lit(True)) for other in others]
     conform = messages_in(live.schema.field("payload").type)
     stepping, writer = partial(_stepped, step, live.schema, conform), ledger.row_writer(live)
     written = _kept(stepping, both, extra, live.schema) if writer is None else _filed(stepping, both, extra, writer)
     counts, left = sums(written.groups)
-    passed = Floors.empty() if wanted is None else wanted.ends_before
+    passed = Floors.empty() if batch_filter is None else batch_filter.ends_before
     last = step.last
     cuts = Cuts.none() if last is None else Cuts.flushed(Floors(last.source, last.floor + 1), step.rules.max_delay)
     opened_after = totals.after(read, left, passed)

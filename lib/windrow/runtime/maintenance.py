@@ -47,13 +47,13 @@ def maintain(
     only: Role | None = None,
     dry_run: bool = False,
     progress: Progress = lambda table, step: None,
-    asked: bool = True,
+    by_command: bool = True,
 ) -> list[MaintenanceResult]:
     """Maintain ledger and depots (or `only` them) during runs, and return what was done to each.
 
     `now` is the wall time in microseconds. A dry run changes nothing. `progress` is called before each step; if it
-    raises, the earlier steps are complete. Unless somebody `asked` for the maintenance, a table whose retention differs
-    from `retention` is left alone, because a shorter retention deletes what cannot be recovered. Raises
+    raises, the earlier steps are complete. Unless a command asked for it (`by_command`), a table whose retention
+    differs from `retention` is left alone, because a shorter retention deletes what cannot be recovered. Raises
     TableMissingError, TableUnreadableError, TableUnwritableError, and TableLockedError if a writer holds a table for
     too long.
     """
@@ -62,10 +62,10 @@ def maintain(
     done = []
     if only != "depot":
         table = _Table("ledger", ledger.maintenance(), ledger.settings, dry_run, partial(progress, "ledger"))
-        done.append(_maintained_ledger(ledger, table, asked))
+        done.append(_maintained_ledger(ledger, table, by_command))
     for source in sources if only != "ledger" else ():
         table = _Table("depot", source.maintenance, source.settings, dry_run, partial(progress, "depot"))
-        done.append(_maintained_depot(source, ledger, table, now, asked))
+        done.append(_maintained_depot(source, ledger, table, now, by_command))
     return done
 
 
@@ -129,10 +129,10 @@ class _Table:
         """Tell whether the table's retention equals the setting."""
         return tables.retention_properties(self.settings.retention).items() <= self.maintenance.properties().items()
 
-    def other_retention(self, asked: bool) -> str | None:
-        """Return why a table that nobody `asked` to maintain is left alone, None if it has the set retention."""
+    def other_retention(self, by_command: bool) -> str | None:
+        """Return why a table that no command named is left alone, None if it has the set retention."""
         # guard: retention-unchanged
-        if not asked and not self.keeps():
+        if not by_command and not self.keeps():
             return f"its retention is not the setting's {self.settings.retention}; `windrow maintain` sets it"
         return None
 
@@ -146,9 +146,9 @@ class _Table:
         return removed, _sum([None if result is None else result.added for result in compacted])
 
 
-def _maintained_ledger(ledger: Ledger, table: _Table, asked: bool) -> MaintenanceResult:
+def _maintained_ledger(ledger: Ledger, table: _Table, by_command: bool) -> MaintenanceResult:
     progress_row(ledger.live().rows)  # raises for a table that is not a ledger
-    why = table.maintenance.unsupported_reason() or table.other_retention(asked)
+    why = table.maintenance.unsupported_reason() or table.other_retention(by_command)
     if why is not None:
         return MaintenanceResult(table.role, table.location, skip_reason=why)
     table.progress("dropping versions that do not count")
@@ -156,12 +156,12 @@ def _maintained_ledger(ledger: Ledger, table: _Table, asked: bool) -> Maintenanc
     return replace(table.maintained(tables.FINAL), folded_versions=folded)
 
 
-def _maintained_depot(source: Source, ledger: Ledger, table: _Table, now: int, asked: bool) -> MaintenanceResult:
+def _maintained_depot(source: Source, ledger: Ledger, table: _Table, now: int, by_command: bool) -> MaintenanceResult:
     """Maintain a depot that Windrow maintains and whose old versions no ledger needs."""
     why = (
         _not_ours(source, table) or table.maintenance.unsupported_reason() or _still_needed(source, ledger, table, now)
     )
-    why = why or table.other_retention(asked)
+    why = why or table.other_retention(by_command)
     if why is not None:
         return MaintenanceResult(table.role, table.location, skip_reason=why)
     return table.maintained((None,))
@@ -170,13 +170,13 @@ def _maintained_depot(source: Source, ledger: Ledger, table: _Table, now: int, a
 def _not_ours(source: Source, table: _Table) -> str | None:
     """Return why Windrow does not maintain this depot, None if it does."""
     source.depot()
-    wanted = table.settings.maintain.depot
+    policy = table.settings.maintain.depot
     # guard: ledger-is-no-depot
     if table.maintenance.description() == tables.LEDGER_COMMENT:
         return "as it is a ledger, which its own batcher maintains"
-    if wanted == "never":
+    if policy == "never":
         return "as [maintain] depot says"
-    if wanted == "own" and table.maintenance.description() not in (tables.DEPOT_COMMENT, chunks.COMMENT):
+    if policy == "own" and table.maintenance.description() not in (tables.DEPOT_COMMENT, chunks.COMMENT):
         return "Windrow did not make it ([maintain] depot)"
     return None
 
@@ -275,7 +275,7 @@ class BackgroundMaintenance:
             self._stop_if_asked(table, "")
             if whole:
                 now = self._clock.now()
-                [done] = maintain(sources, self._ledger, now, table, progress=self._stop_if_asked, asked=False)
+                [done] = maintain(sources, self._ledger, now, table, progress=self._stop_if_asked, by_command=False)
             else:
                 done = tidy_ledger(self._ledger, self._stop_if_asked)
         except _Stopped:

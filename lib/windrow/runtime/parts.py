@@ -57,7 +57,7 @@ def _processed(
     """Process the messages of some buckets; return the rows and the totals of the batches that were read."""
     messages, buckets = part
     # guard: each-open-batch-in-one-part
-    batches = _of_buckets(live.wanted(BatchFilter(partial(times_of, messages), passed)), buckets)
+    batches = _of_buckets(live.batches(BatchFilter(partial(times_of, messages), passed)), buckets)
     return step.with_unchanged(messages, batches), total_batches(batches)
 
 

@@ -26,37 +26,39 @@ def process(step: Step, arrived: Slice | None, live: Live, ledger: Ledger) -> Mi
     Without Spark the driver runs it; with Spark, `ledger/strategy.py` says whether the driver or executors.
     """
     times = no_messages if arrived is None else arrived.times
-    wanted = None if step.flush else BatchFilter(times, live.totals.ended(step.closed_through))
+    batch_filter = None if step.flush else BatchFilter(times, live.totals.ended(step.closed_through))
     if arrived is not None and isinstance(arrived.rows, SpilledRows):
         return process_in_parts(step, arrived.rows, arrived.extra_rows(step.microbatch, live.schema), live, ledger)
     if ledger.engine.session_at_work is None:
-        return process_on_driver(step, arrived, live, wanted)
+        return process_on_driver(step, arrived, live, batch_filter)
     from windrow.ledger.open_batches import SparkOpen
     from windrow.runtime.executors import process_on_executors
 
     here = arrived is None or arrived.processed_on == "driver"
     most, cached = ledger.settings.max_driver_messages, ledger.settings.max_cached_bytes
     messages, totals, opened = 0 if arrived is None else arrived.rows.count, live.totals, live.open
-    few = None if reads_all(totals, messages, cached) else wanted
-    asked = few if isinstance(opened, SparkOpen) else wanted
+    few = None if reads_all(totals, messages, cached) else batch_filter
+    counted_by = few if isinstance(opened, SparkOpen) else batch_filter
     fits = fits_driver(messages, totals.total[1], most)
-    if here and asked is not None and isinstance(opened, SparkOpen) and keeps_headers(totals, cached):
+    if here and counted_by is not None and isinstance(opened, SparkOpen) and keeps_headers(totals, cached):
         opened.read_headers()
-    if here and asked is not None and not fits:
-        fits = fits_driver(messages, opened.needed_messages(asked), most)
+    if here and counted_by is not None and not fits:
+        fits = fits_driver(messages, opened.needed_messages(counted_by), most)
     if here and fits:
-        return process_on_driver(step, arrived, live, asked)
+        return process_on_driver(step, arrived, live, counted_by)
     return process_on_executors(step, arrived, live, few, ledger)
 
 
-def process_on_driver(step: Step, arrived: Slice | None, live: Live, wanted: BatchFilter | None) -> MicrobatchResult:
+def process_on_driver(
+    step: Step, arrived: Slice | None, live: Live, batch_filter: BatchFilter | None
+) -> MicrobatchResult:
     """Run a step on the driver over the messages that arrived and the open batches that match (None: all)."""
     messages = no_rows(live.schema) if arrived is None else arrived.rows.table()
-    batches, totals = live.wanted(wanted), live.totals
+    batches, totals = live.batches(batch_filter), live.totals
     rows, cuts = step(messages, batches)
     extra = [] if arrived is None else [part.table() for part in arrived.extra_rows(step.microbatch, live.schema)]
     read, left = OpenBatchTotals.of(total_batches(batches)), OpenBatchTotals.of(total_batches(_left(batches, rows)))
-    opened = totals.after(read, left, Floors.empty() if wanted is None else wanted.ends_before)
+    opened = totals.after(read, left, Floors.empty() if batch_filter is None else batch_filter.ends_before)
     rows = pa.concat_tables([rows, *extra])
     return MicrobatchResult(rows, MicrobatchCounts.of(rows), opened, cuts)
 

@@ -96,11 +96,11 @@ class SavedPlans:
         """Save a plan, and return the one that stands: that of an earlier attempt, if there was one."""
         return self.recorded(state) or self._create(state, planned)
 
-    def begin(self, state: str, wanted: Callable[[], SavedPlan]) -> SavedPlan:
+    def begin(self, state: str, plan: Callable[[], SavedPlan]) -> SavedPlan:
         """Begin an attempt: return the plan that stands. That of an earlier attempt counts this one."""
         planned = self.recorded(state)
         if planned is None:
-            new = wanted()
+            new = plan()
             planned = self._create(state, new)
             if planned == new:
                 return planned

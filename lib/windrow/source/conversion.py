@@ -230,15 +230,15 @@ def payload_type_of(settings: Settings, mapping: ColumnMapping | None, columns: 
     depot_type = payload.of_column(columns)
     if not settings.payload_type:
         return mapping.payload_type(columns) if mapping else payload.text_or_bytes(depot_type)
-    wanted = payload.parse(settings.payload_type)
+    type_ = payload.parse(settings.payload_type)
     mapped_type = to_plain_type(columns.field("payload").type) if "payload" in columns.names else depot_type
-    if mapping is None and wanted != mapped_type:
+    if mapping is None and type_ != mapped_type:
         has = payload.name(depot_type) if mapped_type == depot_type else str(mapped_type)
         raise MessagesError(
-            f"payload_type is {payload.name(wanted)}, but the depot has payloads of type {has}",
+            f"payload_type is {payload.name(type_)}, but the depot has payloads of type {has}",
             'Map them: write payload = "payload" under [depot.columns], or another expression.',
         )
-    return wanted
+    return type_
 
 
 def _has_no_messages(settings: Settings, table: TableInfo) -> bool:

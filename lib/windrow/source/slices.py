@@ -152,9 +152,9 @@ def slice_of(
 
 def require_whole(counted: Mapping[int, int], expected: Mapping[int, int | None]) -> None:
     """Raise RowCountMismatchError for a version that has a different number of rows than its commit says it added."""
-    for version, wanted in expected.items():
-        if wanted is not None and counted.get(version, 0) != wanted:
+    for version, count in expected.items():
+        if count is not None and counted.get(version, 0) != count:
             raise RowCountMismatchError(
-                f"depot version {version} gave {counted.get(version, 0)} rows, its commit added {wanted}",
+                f"depot version {version} gave {counted.get(version, 0)} rows, its commit added {count}",
                 "Nothing was written. If this happens again, the depot's files do not match its log.",
             )

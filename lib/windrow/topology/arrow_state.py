@@ -43,12 +43,12 @@ class ArrowState:
 
         A key that has no row gets the initial values, which are NULL unless declared.
         """
-        wanted = self._keys(keys, "get")
-        ids = self._state.ids(wanted)
+        keyed = self._keys(keys, "get")
+        ids = self._state.ids(keyed)
         rows = self._rows(IdFilter(ids.unique()))
         at = pc.index_in(ids, rows["id"].combine_chunks())
         values = rows.select(self._state.values.names).take(at)
-        columns = {name: wanted[name] for name in wanted.column_names if name in self._state.keys.names}
+        columns = {name: keyed[name] for name in keyed.column_names if name in self._state.keys.names}
         for value in self._state.values:
             column = values[value.name].combine_chunks()
             if value.name in self._state.initial:
@@ -66,12 +66,12 @@ class ArrowState:
 
         Raises TopologyError.
         """
-        wanted = None
+        id_filter = None
         if keys is not None:
             self._require_table(keys, "all")
-            wanted = self._state.under(keys, "all")
-        rows = self._rows(wanted)
-        return (rows if wanted is None else wanted.among(rows)).select(self._state.columns.names)
+            id_filter = self._state.under(keys, "all")
+        rows = self._rows(id_filter)
+        return (rows if id_filter is None else id_filter.among(rows)).select(self._state.columns.names)
 
     def put(self, rows: pa.Table) -> None:
         """Write rows, each key once, in place of the rows with the same keys. Raises TopologyError."""
@@ -82,10 +82,10 @@ class ArrowState:
 
     def delete(self, keys: pa.Table | None = None) -> None:
         """Delete keys; a key without a row has no effect."""
-        wanted = self._keys(keys, "delete").select(self._state.keys.names)
+        deleted = self._keys(keys, "delete").select(self._state.keys.names)
         for value in self._state.values:
-            wanted = wanted.append_column(value, pa.nulls(max(wanted.num_rows, keys is None), value.type))
-        self._change(wanted, deleted=True, what="delete")
+            deleted = deleted.append_column(value, pa.nulls(max(deleted.num_rows, keys is None), value.type))
+        self._change(deleted, deleted=True, what="delete")
 
     def combine(self, rows: pa.Table, /, **columns: Given) -> None:
         """Aggregate rows by key, and join each aggregate with the value before; other values stay as they are.
@@ -171,9 +171,9 @@ class ArrowState:
         stays = self._changed.filter(pc.invert(pc.is_in(self._changed["id"], ids)))
         self._changed = pa.concat_tables([stays, new.select(stays.column_names).cast(stays.schema)]).combine_chunks()
 
-    def _rows(self, wanted: IdFilter | None) -> pa.Table:
+    def _rows(self, id_filter: IdFilter | None) -> pa.Table:
         """Return the rows that match, or all, and perhaps others, as they are now."""
-        return self.as_changed(self._load(wanted))
+        return self.as_changed(self._load(id_filter))
 
     def as_changed(self, stored: pa.Table) -> pa.Table:
         """Return stored rows, with their ids, as functions so far have left them, and all that these have written."""
@@ -181,14 +181,14 @@ class ArrowState:
         new = self._changed.filter(pc.invert(self._changed[DELETED])).drop_columns([DELETED])
         return pa.concat_tables([stays, new])
 
-    def _load(self, wanted: IdFilter | None) -> pa.Table:
+    def _load(self, id_filter: IdFilter | None) -> pa.Table:
         """Return the stored rows that match, or all, and perhaps others; each is read once."""
         if self._looked_up is None:
             return self._stored
-        if wanted is None:
+        if id_filter is None:
             self._stored, self._looked_up = self._read(None), None
             return self._stored
-        unknown = reduce(IdFilter.difference, self._looked_up.values(), wanted)
+        unknown = reduce(IdFilter.difference, self._looked_up.values(), id_filter)
         if len(unknown.ids):
             loaded = self._read(unknown)
             new = loaded.filter(pc.invert(pc.is_in(loaded["id"], self._stored["id"].combine_chunks())))

@@ -67,13 +67,13 @@ class FrameState:
         if keys is None:
             return self._now(self._stored)
         leading = self._state.leading(keys.columns, "all")
-        wanted = persist_rows(self._conformed(keys, leading, "all").distinct())
-        null = wanted.where(" OR ".join(f"`{name}` IS NULL" for name in leading.names)).limit(1)
-        few, stored = to_plain_types(wanted.limit(FEW_ROWS + 1).unionByName(null).toArrow()), self._stored
+        prefixes = persist_rows(self._conformed(keys, leading, "all").distinct())
+        null = prefixes.where(" OR ".join(f"`{name}` IS NULL" for name in leading.names)).limit(1)
+        few, stored = to_plain_types(prefixes.limit(FEW_ROWS + 1).unionByName(null).toArrow()), self._stored
         under = self._state.under(few, "all")
         if few.num_rows <= FEW_ROWS:
             stored = self._frame(under)
-        return self._now(stored).join(_sorted(wanted), leading.names, "left_semi")
+        return self._now(stored).join(_sorted(prefixes), leading.names, "left_semi")
 
     def _now(self, stored: DataFrame) -> DataFrame:
         """Return stored rows as functions so far have left them, and new ones."""
@@ -119,23 +119,24 @@ class FrameState:
         The operations are those of `ArrowState.combine`. Rows of a frame have no order, so `first` and `last` need a
         column to order by: `price=("price", "last", "event_time")`. Raises TopologyError.
         """
-        asked = parse_aggregations(self._state, columns, rows.columns)
+        aggregations = parse_aggregations(self._state, columns, rows.columns)
         names = self._state.keys.names
         self._state.require_columns(rows.columns, self._state.keys, "combine")
         kinds = {field.name: field.dataType for field in rows.schema}
         aggregates = [
-            self._aggregate(aggregation, kinds).alias(f"value {number}") for number, aggregation in enumerate(asked)
+            self._aggregate(aggregation, kinds).alias(f"value {number}")
+            for number, aggregation in enumerate(aggregations)
         ]
         new = rows.groupBy(*names).agg(*aggregates, F.count("*").alias("rows")).where("rows > 0").drop("rows")
         new = persist_rows(
-            new.select(*self._typed(self._state.keys), *[F.col(f"`value {n}`") for n in range(len(asked))])
+            new.select(*self._typed(self._state.keys), *[F.col(f"`value {n}`") for n in range(len(aggregations))])
         )
         if self._changed is None:
             few = to_plain_types(new.limit(FEW_ROWS + 1).toArrow())
             if few.num_rows <= FEW_ROWS:
-                self.few.join(few, asked)
+                self.few.join(few, aggregations)
                 return
-        joining = partial(_joining, self._state, asked)
+        joining = partial(_joining, self._state, aggregations)
         self.put(self._with_values(new).mapInArrow(joining, from_arrow_schema(self._state.columns)))
 
     @property
@@ -153,8 +154,8 @@ class FrameState:
         """Bring what has changed so far to the driver: `id`, the columns, and `deleted`."""
         if self._changed is None:
             return self.few.changed
-        wanted = pa.schema([*self._state.columns, pa.field(DELETED, pa.bool_())])
-        rows = to_plain_types(self._changed.select(wanted.names).toArrow()).cast(wanted)
+        schema = pa.schema([*self._state.columns, pa.field(DELETED, pa.bool_())])
+        rows = to_plain_types(self._changed.select(schema.names).toArrow()).cast(schema)
         return rows.add_column(0, ID, self._state.ids(rows))
 
     def changes(self, schema: pa.Schema) -> DataFrame | None:
@@ -179,16 +180,16 @@ class FrameState:
         names = dict(zip(self._state.columns.names, self._state.stored.names, strict=True))
         return _in_columns(written.withColumnsRenamed(names), schema)
 
-    def _frame(self, wanted: IdFilter | None = None) -> DataFrame:
+    def _frame(self, id_filter: IdFilter | None = None) -> DataFrame:
         """Return the `id` and the columns of the rows that are stored, all or those that match."""
-        frame = self._opened.frame_of_state(self._state.name, self._state.stored, wanted)
+        frame = self._opened.frame_of_state(self._state.name, self._state.stored, id_filter)
         return frame.withColumnsRenamed(dict(zip(self._state.stored.names, self._state.columns.names, strict=True)))
 
     def _nothing(self) -> ArrowState:
         state = self._state
         return ArrowState(
             state,
-            lambda wanted: state.named(self._opened.of_state(state.name, state.stored, wanted)),
+            lambda id_filter: state.named(self._opened.of_state(state.name, state.stored, id_filter)),
             lambda: self._written_at,
         )
 
@@ -240,21 +241,24 @@ class FrameState:
         stays = None if self._changed is None else self._without(self._changed, new)
         self._changed = new if stays is None else stays.unionByName(new)
 
-    def _aggregate(self, asked: Aggregation, types: Mapping[str, DataType]) -> Column:
-        if asked.input is None:
+    def _aggregate(self, aggregation: Aggregation, types: Mapping[str, DataType]) -> Column:
+        if aggregation.input is None:
             return F.count("*")
-        value = F.col(f"`{asked.input}`")
-        if asked.operation == "sum" and isinstance(types[asked.input], (IntegralType, DecimalType)):
-            total = F.try_sum(value if isinstance(types[asked.input], DecimalType) else value.cast(EXACT))
-            wrong = self._state.refused("combine", f"cannot compute {asked.value}: the sum has too many digits", "")
+        value = F.col(f"`{aggregation.input}`")
+        if aggregation.operation == "sum" and isinstance(types[aggregation.input], (IntegralType, DecimalType)):
+            total = F.try_sum(value if isinstance(types[aggregation.input], DecimalType) else value.cast(EXACT))
+            wrong = self._state.refused(
+                "combine", f"cannot compute {aggregation.value}: the sum has too many digits", ""
+            )
             return F.when(total.isNull() & (F.count(value) > 0), F.raise_error(F.lit(str(wrong)))).otherwise(total)
-        if asked.operation not in ("first", "last"):
-            return {"sum": F.sum, "min": F.min, "max": F.max, "count": F.count}[asked.operation](value)
-        if asked.by is None:
-            hint = f'Write {asked.value}=("{asked.input}", "{asked.operation}", "event_time") or another column.'
+        if aggregation.operation not in ("first", "last"):
+            return {"sum": F.sum, "min": F.min, "max": F.max, "count": F.count}[aggregation.operation](value)
+        if aggregation.by is None:
+            example = f'{aggregation.value}=("{aggregation.input}", "{aggregation.operation}", "event_time")'
+            hint = f"Write {example} or another column."
             raise self._state.refused("combine", "takes the first or last of rows without an order", hint)
-        order = F.when(value.isNotNull(), F.struct(F.col(f"`{asked.by}`"), value))
-        return (F.min_by if asked.operation == "first" else F.max_by)(value, order)
+        order = F.when(value.isNotNull(), F.struct(F.col(f"`{aggregation.by}`"), value))
+        return (F.min_by if aggregation.operation == "first" else F.max_by)(value, order)
 
 
 def frame_of_depot(plan: MicrobatchPlan, arrived: Slice | None, source: Source) -> DataFrame:
@@ -343,11 +347,13 @@ def _comparable(column: str, declared: pa.Field) -> Column:
     return F.to_json(F.struct(F.col(f"`{column}`")), {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"})
 
 
-def _joining(state: State, asked: list[Aggregation], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _joining(
+    state: State, aggregations: list[Aggregation], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Join aggregates with the values before, as in a function that works with Arrow tables."""
     for batch in batches:
         rows = to_plain_types(pa.table(batch))
-        columns = arrow_state.join_aggregates(state, rows, rows, asked)
+        columns = arrow_state.join_aggregates(state, rows, rows, aggregations)
         yield from columns.select(state.columns.names).cast(state.columns).to_batches()
 
 

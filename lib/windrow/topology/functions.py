@@ -73,16 +73,16 @@ class FunctionAlgorithm(Algorithm):
         """Raise IncompatibleTableError if a state has other columns, undeclared, or the table lacks one."""
         schema = primed.progress.schema
         require_allowed(self.topology.states, recorded_states(self.topology.states, primed.rules, schema))
-        for wanted in self.topology.schema(raw=depot.raw):
-            if wanted.name not in schema.names:
+        for field in self.topology.schema(raw=depot.raw):
+            if field.name not in schema.names:
                 raise IncompatibleTableError(
-                    f"the table of states has no column {wanted.name!r}",
+                    f"the table of states has no column {field.name!r}",
                     "It belongs to another topology: check states.",
                 )
-            if schema.field(wanted.name).type != wanted.type:
+            if schema.field(field.name).type != field.type:
                 raise IncompatibleTableError(
-                    f"the column {wanted.name!r} of the table of states is {schema.field(wanted.name).type}, the "
-                    f"topology declares {wanted.type}",
+                    f"the column {field.name!r} of the table of states is {schema.field(field.name).type}, the "
+                    f"topology declares {field.type}",
                     "Use another name, or declare a greater version of the state.",
                 )
 

@@ -130,8 +130,8 @@ class SparkStates(StatesTable):
 
         A commit has no note where a session takes no settings. There the progress rows tell. Raises NotFoundError.
         """
-        asked = f"DESCRIBE HISTORY {reference(self.location)}"
-        commits = [row.asDict() for row in self.session.sql(asked).collect()]
+        query = f"DESCRIBE HISTORY {reference(self.location)}"
+        commits = [row.asDict() for row in self.session.sql(query).collect()]
         noted = _noted(commits, microbatch)
         stop = commits[0]["version"] + 1
         for commit in commits:

@@ -27,12 +27,12 @@ def run_steps(take: Callable[[int, int], None], due: Due, arrived: Ints, length:
     """
     after, begun = UNKNOWN, False
     while True:
-        wanted, messages = due.times(after), arrived[np.searchsorted(arrived, after, side="right") :]
-        first = min([*wanted[:1], *messages[:1].tolist()], default=None)
+        timers, messages = due.times(after), arrived[np.searchsorted(arrived, after, side="right") :]
+        first = min([*timers[:1], *messages[:1].tolist()], default=None)
         if first is None and begun:
             return
         first = due.until if first is None else first
-        following = next((at for at in wanted if at > first), due.until + 1)
+        following = next((at for at in timers if at > first), due.until + 1)
         # guard: step-ends-at-a-timer
         through = min(max(first, first + length - 1), following - 1)
         due.fire(after, first)

@@ -278,7 +278,7 @@ class FunctionCalls:
             opened = self.plan.primed.fence.open
             new = ArrowState(
                 declared,
-                lambda wanted: declared.named(opened.of_state(name, declared.stored, wanted)),
+                lambda id_filter: declared.named(opened.of_state(name, declared.stored, id_filter)),
                 lambda: self.now,
             )
             if state is not None:

@@ -78,11 +78,11 @@ def verify(
     can no longer be read, and if it is not sound to rely on the version that was asked for.
     """
     book = open_ledger(ledger)
-    wanted = sorted(set(versions or [book.version]))
+    numbers = sorted(set(versions or [book.version]))
     with ExitStack() as stack:
-        checks = Checks(book, depot, wanted, progress, columns or {}, max_messages, max_memory_bytes, stack)
+        checks = Checks(book, depot, numbers, progress, columns or {}, max_messages, max_memory_bytes, stack)
         try:
-            base = checks.find_base(relying_on) if len(wanted) == 1 else None
+            base = checks.find_base(relying_on) if len(numbers) == 1 else None
             return checks.run(base)
         except NoBaseError as error:
             if relying_on.version is not None:
@@ -98,7 +98,7 @@ class Checks:
         self,
         book: Ledger,
         depot: str,
-        wanted: Sequence[int],
+        numbers: Sequence[int],
         progress: Progress,
         columns: Mapping[str, str],
         max_messages: int | None,
@@ -106,14 +106,14 @@ class Checks:
         stack: ExitStack,
     ) -> None:
         """Open the depot; `stack` closes what is read."""
-        self._book, self._location, self._wanted, self._stack = book, depot, wanted, stack
+        self._book, self._location, self._wanted, self._stack = book, depot, numbers, stack
         self._progress, self._columns, self._max_messages, self._room = (
             progress,
             columns,
             max_messages,
             max_memory_bytes,
         )
-        self._reached = [read_progress(book.location, version) for version in wanted]
+        self._reached = [read_progress(book.location, version) for version in numbers]
         self._depot = open_depot(depot, book, self._reached[-1])
         self._logs: tuple[Log, Log] | None = None
         self._messages = stack.enter_context(PartedRows(max_memory_bytes))

@@ -176,10 +176,10 @@ def added_by(
 
     None are all columns, because delta-rs cannot select one whose name has a dot.
     """
-    wanted = None if names is None else [*names, CHANGE, VERSION]
+    columns = None if names is None else [*names, CHANGE, VERSION]
     ends = pairwise([first - 1, *sorted(version for version in without if first <= version <= last), last + 1])
     waiting, size = list[pa.Table](), 0
-    for batch in chain.from_iterable(changes_of(table, a + 1, b - 1, wanted) for a, b in ends if a + 1 < b):
+    for batch in chain.from_iterable(changes_of(table, a + 1, b - 1, columns) for a, b in ends if a + 1 < b):
         rows = pa.Table.from_batches([batch])
         waiting.append(rows.filter(pc.equal(rows[CHANGE], "insert")))
         size += batch.nbytes

@@ -34,18 +34,18 @@ def check_table(
     table: DeltaTable,
     location: str,
     role: str,
-    wanted: Sequence[DeltaTable] = (),
+    handles: Sequence[DeltaTable] = (),
     start: str = "",
     microbatch: int | None = None,
     since: int = -1,
 ) -> list[Found]:
-    """Check the end of a table's log, and its live files at the `wanted` versions (default: the latest).
+    """Check the end of a table's log, and its live files at the versions of `handles` (default: the latest).
 
     `start` and `microbatch` say which files may be those of lost commits (`unnamed`). Files that are there `since` a
     version are not read: they must have their size.
     """
     result, read = at_version(table.version(), check_end(table, location, role)), set[str]()
-    for handle in wanted or [table]:
+    for handle in handles or [table]:
         if since >= 0:
             result += at_version(handle.version(), _check_sizes(handle, location, role, log, since, read))
         result += at_version(handle.version(), check_files(handle, location, role, log, read))
@@ -110,9 +110,9 @@ def _entries(
     with translate_read_errors(location, role):
         listed = to_plain_types(pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all())
         paths = [unquote(path) for path in listed["path"].to_pylist()]
-        wanted = [path not in without and ":" not in path.split("/")[0] for path in paths]
+        is_chosen = [path not in without and ":" not in path.split("/")[0] for path in paths]
         entries = times_to_numbers(
-            listed.select(names or listed.column_names).filter(pa.array(wanted, pa.bool_()))
+            listed.select(names or listed.column_names).filter(pa.array(is_chosen, pa.bool_()))
         ).to_pylist()
     return {unquote(entry["path"]): entry for entry in entries}
 

@@ -64,9 +64,9 @@ def final_files(table: DeltaTable) -> dict[str, int | None]:
 
 def _rows(ledger: Ledger, paths: Iterable[str], names: list[str], where: ds.Expression | None) -> pa.RecordBatchReader:
     """Return a reader over the rows in some files of a ledger."""
-    wanted, store = set(paths), table_files(ledger.location, ledger.table)
+    chosen, store = set(paths), table_files(ledger.location, ledger.table)
     table = ledger.table.to_pyarrow_dataset(filesystem=store)
-    files = [get_fragment for get_fragment in table.get_fragments() if unquote(get_fragment.path) in wanted]
+    files = [get_fragment for get_fragment in table.get_fragments() if unquote(get_fragment.path) in chosen]
     return (
         ds.FileSystemDataset(files, table.schema, table.format, store).scanner(columns=names, filter=where).to_reader()
     )

@@ -111,9 +111,9 @@ class SparkLog:
 
     def _added_in(self, versions: Iterable[int]) -> dict[int, Added]:
         """Return the files that versions added; nothing if there is no table."""
-        wanted = list(versions)
-        properties = detail(self.session, self.reference) if wanted else None
-        return {} if properties is None else _files_in_log(self.session, properties["location"], wanted)
+        numbers = list(versions)
+        properties = detail(self.session, self.reference) if numbers else None
+        return {} if properties is None else _files_in_log(self.session, properties["location"], numbers)
 
     def _since(self, since: int, last_version: int | None) -> list[dict[str, Any]]:
         """Return the commits from a version on: those that are known if they reach `last_version`, or else all."""

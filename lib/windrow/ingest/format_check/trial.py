@@ -170,9 +170,9 @@ class CheckTotals:
         for start in piece.first[: self.most - len(self.rejects)]:
             place = {name: start[name] for name in ("line", "offset", "reason", "field", "detail")}
             self.rejects.append(Rejected(file=file, record_preview=shown.preview(start["content"], text), **place))
-        wanted = self.most - sum(table.num_rows for table in self.sample)
-        if wanted and piece.staged.fields.num_rows:
-            self.sample.append(piece.staged.fields.slice(0, wanted))
+        room = self.most - sum(table.num_rows for table in self.sample)
+        if room and piece.staged.fields.num_rows:
+            self.sample.append(piece.staged.fields.slice(0, room))
 
 
 class FormatChecker:

@@ -302,9 +302,9 @@ class KafkaBridge:
 
     def _may_be_compacted(self, topic: str) -> bool:
         """Tell whether compaction may remove messages of a topic; this user may have no permission to ask."""
-        asked = ConfigResource(ResourceType.TOPIC, topic)
+        resource = ConfigResource(ResourceType.TOPIC, topic)
         try:
-            settings = self._admin.describe_configs([asked], request_timeout=ANSWER)[asked].result()
+            settings = self._admin.describe_configs([resource], request_timeout=ANSWER)[resource].result()
             return "compact" in settings["cleanup.policy"].value
         except (KafkaException, KeyError):
             return True

@@ -158,10 +158,10 @@ class Connection:
         client.on_subscribe, client.on_message = self._on_subscribe, self._on_message
         client.on_socket_close = self._on_closing
         client.enable_logger(_Failures(self._note))
-        wanted = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-        wanted.SessionExpiryInterval = SESSION_EXPIRY_SECONDS
-        wanted.ReceiveMaximum = mqtt.receive_maximum
-        client.connect_async(self.host, self.port, KEEPALIVE_SECONDS, clean_start=False, properties=wanted)
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties.SessionExpiryInterval = SESSION_EXPIRY_SECONDS
+        properties.ReceiveMaximum = mqtt.receive_maximum
+        client.connect_async(self.host, self.port, KEEPALIVE_SECONDS, clean_start=False, properties=properties)
         return client
 
     def _ready(self, wake: socket.socket | None, seconds: float, reading: bool) -> bool:

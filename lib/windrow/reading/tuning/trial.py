@@ -119,17 +119,17 @@ class Trial:
         valid, _ = drop_rows(arrived, refused["row"].to_numpy())
         version = valid["version"].to_numpy()
         processing_time, floors = processing_times(valid, Floors.empty())
-        asked = {name: value for name, value in (("key", key), ("source", source)) if value is not None}
-        rows = np.flatnonzero(_has(valid, asked))
+        query = {name: value for name, value in (("key", key), ("source", source)) if value is not None}
+        rows = np.flatnonzero(_has(valid, query))
         if not rows.size:
-            what = "".join(f" of {name} {value!r}" for name, value in asked.items())
+            what = "".join(f" of {name} {value!r}" for name, value in query.items())
             raise NotFoundError(f"there is no message{what} to batch", "Choose another one, or a longer time range.")
         left_out = _wrong_clocks(valid, processing_time, rows, rules or Rules())
         rows = rows[~pc.is_in(valid["source"].take(pa.array(rows)), pa.array(left_out, pa.string())).to_numpy()]
-        wanted = valid.take(pa.array(rows))
-        no_batches = pa.schema(tables.batch_fields(wanted.schema.field("payload").type)).empty_table()
-        by = by_stream(wanted, processing_time[rows], version[rows], no_batches)
-        unseen = refused.filter(pa.array(_has(arrived, asked)[refused["row"].to_numpy()]))
+        chosen = valid.take(pa.array(rows))
+        no_batches = pa.schema(tables.batch_fields(chosen.schema.field("payload").type)).empty_table()
+        by = by_stream(chosen, processing_time[rows], version[rows], no_batches)
+        unseen = refused.filter(pa.array(_has(arrived, query)[refused["row"].to_numpy()]))
         kernel_columns = columns(by, 0, len(by.source))
         return cls(
             rows=by,
@@ -192,18 +192,18 @@ class Trial:
         }
 
 
-def _has(messages: pa.Table, asked: dict[str, str]) -> npt.NDArray[np.bool_]:
+def _has(messages: pa.Table, query: dict[str, str]) -> npt.NDArray[np.bool_]:
     mask = np.ones(messages.num_rows, np.bool_)
-    for name, value in asked.items():
+    for name, value in query.items():
         mask &= pc.fill_null(pc.equal(messages[name], value), False).to_numpy()
     return mask
 
 
 def _wrong_clocks(messages: pa.Table, processing_time: Ints, rows: Ints, rules: Rules) -> dict[str, int]:
     """Count by source the messages (of `rows`) of sources that the rules reject nearly entirely."""
-    asked = messages["source"].take(pa.array(rows)).combine_chunks().dictionary_encode()
+    encoded = messages["source"].take(pa.array(rows)).combine_chunks().dictionary_encode()
     age = processing_time[rows] - microseconds(messages["event_time"])[rows]
-    number, sources = asked.indices.to_numpy(), asked.dictionary.to_pylist()
+    number, sources = encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
     counts = np.bincount(number, minlength=len(sources))
     rejected = np.bincount(number[(age > rules.max_delay) | (age < -rules.max_lead)], minlength=len(sources))
     nearly_all = np.flatnonzero((counts >= MIN_COUNT) & (rejected > REJECTED_SHARE * counts)).tolist()

@@ -53,12 +53,12 @@ def check(
             rejected_messages(max_rejected=max_rejected, min_count=min_count),
             books(),
         )
-        wanted = [suite if spark else _without_spark(suite) for suite in (ours if suites is None else suites)]
-        steps = len(wanted) + 1
+        suites_to_run = [suite if spark else _without_spark(suite) for suite in (ours if suites is None else suites)]
+        steps = len(suites_to_run) + 1
         progress("rows", 1, steps)
         context = fresh_context()
         outcomes = []
-        for done, suite in enumerate(wanted, 2):
+        for done, suite in enumerate(suites_to_run, 2):
             outcomes += [outcome_of(suite.name, result) for result in _validated(context, suite, rows)]
             progress(suite.name, done, steps)
         place = None if docs is None else _documented(context, Path(docs).absolute())

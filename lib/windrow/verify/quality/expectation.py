@@ -35,8 +35,8 @@ class LedgerMetric(TableMetricProvider):
     """A metric over the rows of a ledger, the same on either engine; a class without a name is not registered."""
 
     @classmethod
-    def compute(cls, asked: Named, rows: Rows) -> Any:
-        """Return the metric; `asked` has the values of `value_keys`."""
+    def compute(cls, expectation: Named, rows: Rows) -> Any:
+        """Return the metric; `expectation` has the values of `value_keys`."""
         raise NotImplementedError
 
     @metric_value(engine=SparkDFExecutionEngine)
@@ -55,9 +55,11 @@ class FailingRows(LedgerMetric):
     value_keys = ("relation",)
 
     @classmethod
-    def compute(cls, asked: Named, rows: Rows) -> dict[str, Found]:
+    def compute(cls, expectation: Named, rows: Rows) -> dict[str, Found]:
         """Count failures of all invariants of the relation in one pass, then fetch rows only for those that fail."""
-        invariants = [invariant for invariant in INVARIANTS.values() if invariant.relation.name == asked["relation"]]
+        invariants = [
+            invariant for invariant in INVARIANTS.values() if invariant.relation.name == expectation["relation"]
+        ]
         (statement,) = counting(invariants, rows.views)
         (counts,) = rows.ask(statement).to_pylist()
         return {
@@ -73,9 +75,9 @@ class SelectedRows(LedgerMetric):
     value_keys = ("unexpected_rows_query",)
 
     @classmethod
-    def compute(cls, asked: Named, rows: Rows) -> Found:
+    def compute(cls, expectation: Named, rows: Rows) -> Found:
         """Run the query once."""
-        selected = rows.ask(asked["unexpected_rows_query"])
+        selected = rows.ask(expectation["unexpected_rows_query"])
         return selected.num_rows, records(selected.slice(0, EXAMPLES))
 
 
