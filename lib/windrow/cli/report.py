@@ -43,23 +43,23 @@ def report(
     require_page(out)
     conditions = [alarms.parse(text, topology is not None) for text in fail_if or ()]
     with stderr_console.status("reading and drawing"):
-        found = _batcher(call, conditions) if topology is None else _topology(call, topology, conditions)
-        size = save(found, out)
-    level, headline = verdict(found.problems)
+        page = _batcher(call, conditions) if topology is None else _topology(call, topology, conditions)
+        size = save(page, out)
+    level, headline = verdict(page.problems)
     document = {
         "file": out,
         "bytes": size,
         "verdict": level,
-        "problems": [asdict(problem) for problem in found.problems],
-        "charts": [chart.name for chart in found.charts],
-        "no_charts": found.no_charts or None,
-        "failed": list(found.alarms),
+        "problems": [asdict(problem) for problem in page.problems],
+        "charts": [chart.name for chart in page.charts],
+        "no_charts": page.no_charts or None,
+        "failed": list(page.alarms),
     }
-    drawn = [f"No pictures: {found.no_charts}"] if found.no_charts else []
+    drawn = [f"No pictures: {page.no_charts}"] if page.no_charts else []
     call.answer(document, f"Wrote {out} ({size / 1e3:,.0f} kB). {headline}.", *drawn)
-    for sentence in found.alarms:
+    for sentence in page.alarms:
         stderr_console.print(sentence, markup=False, soft_wrap=True)
-    return 1 if found.alarms else 0
+    return 1 if page.alarms else 0
 
 
 def _batcher(call: CommandContext, conditions: Sequence[Condition]) -> Report:

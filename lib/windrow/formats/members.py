@@ -194,7 +194,7 @@ def _pieces(records: Records, numbers: Ints) -> list[bytes]:
     """Return the bytes of records."""
     start, end = records.start[numbers], records.end[numbers]
     first, buffer = start[0], records.buffer[start[0] : end[-1]].tobytes()
-    return [buffer[one:other] for one, other in zip((start - first).tolist(), (end - first).tolist(), strict=True)]
+    return [buffer[begin:stop] for begin, stop in zip((start - first).tolist(), (end - first).tolist(), strict=True)]
 
 
 def _shown(node: Node | None) -> str:

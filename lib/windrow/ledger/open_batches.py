@@ -251,4 +251,4 @@ def matching(rows: DataFrame, id_filter: IdFilter) -> DataFrame:
 def _within(id_filter: IdFilter) -> Column:
     """Return a condition that the selected ids meet, and if they are many others too."""
     conditions = [(F.col("id") >= first) & (F.col("id") < stop) for first, stop in id_filter.spans()]
-    return reduce(lambda one, other: one | other, conditions, F.lit(False))
+    return reduce(lambda left, right: left | right, conditions, F.lit(False))

@@ -265,7 +265,7 @@ class Growth:
 
     def __add__(self, new: Growth) -> Growth:
         """Return the growth after later commits."""
-        both = Growth(*(one + other for one, other in zip(astuple(self), astuple(new), strict=True)))
+        both = Growth(*(left + right for left, right in zip(astuple(self), astuple(new), strict=True)))
         return replace(both, largest=max(self.largest, new.largest))
 
     @classmethod

@@ -69,8 +69,8 @@ def with_room(messages: pa.Table) -> pa.Table:
     large = arrow.to_large_type(payload.type)
     if payload.nbytes < arrow.MAX_BYTES or large == payload.type:
         return messages
-    one = pa.chunked_array([payload.cast(large).combine_chunks()])
-    return messages.set_column(messages.column_names.index("payload"), "payload", one)
+    contiguous = pa.chunked_array([payload.cast(large).combine_chunks()])
+    return messages.set_column(messages.column_names.index("payload"), "payload", contiguous)
 
 
 def microseconds(times: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int64]:

@@ -93,10 +93,10 @@ def without(rows: pa.Table, ids: pa.Array) -> pa.Table:
     return rows.filter(pc.invert(pc.is_in(rows["id"], ids)))
 
 
-def pair_messages(one: pa.Table, other: pa.Table) -> Ints:
+def pair_messages(left: pa.Table, right: pa.Table) -> Ints:
     """Pair equal messages of two tables, each once: the place of the partner in both one after the other, or -1."""
-    both = pa.concat_tables([one.select(list(COLUMNS)), other.select(list(COLUMNS))]).combine_chunks()
-    return partners(codes(canonical.fields([combine_chunks(column) for column in both.columns])), one.num_rows)
+    both = pa.concat_tables([left.select(list(COLUMNS)), right.select(list(COLUMNS))]).combine_chunks()
+    return partners(codes(canonical.fields([combine_chunks(column) for column in both.columns])), left.num_rows)
 
 
 def messages_of(batches: pa.Table) -> pa.Table:

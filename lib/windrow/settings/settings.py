@@ -339,8 +339,8 @@ def _require_places(depot: str, ledger: str) -> None:
         require_safe(name, location)
     paths = [(location, local_path(location)) for location in (depot, ledger)]
     places = [str(path.resolve()) if path else location for location, path in paths]
-    one, other = (f"{place.rstrip('/')}/" for place in places)
-    if one.startswith(other) or other.startswith(one):
+    first, second = (f"{place.rstrip('/')}/" for place in places)
+    if first.startswith(second) or second.startswith(first):
         raise SettingsError(f"depot {depot!r} and ledger {ledger!r} overlap", "Give each a separate directory.")
 
 

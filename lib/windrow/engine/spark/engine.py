@@ -243,7 +243,7 @@ class SparkEngine(Engine):
     def append(self, place: str, rows: Sequence[pa.Table | DataFrame], transaction: tuple[str, int], note: str) -> None:
         """Append rows to a table in one commit, unless its log has this transaction; create it if it is missing."""
         frames = [frame_of(self._session, row) if isinstance(row, pa.Table) else row for row in rows]
-        frame = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+        frame = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), frames)
         self.create(place, schema_of(frame).empty_table(), "")
         try:
             with self.lock(place, self.settings.fsync), session_with(self._session, WHOLE_TIMES):

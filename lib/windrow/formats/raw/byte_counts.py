@@ -21,4 +21,4 @@ class ByteCounts:
 
     def __add__(self, other: ByteCounts) -> ByteCounts:
         """Return the sum of both."""
-        return ByteCounts(*(one + another for one, another in zip(astuple(self), astuple(other), strict=True)))
+        return ByteCounts(*(left + right for left, right in zip(astuple(self), astuple(other), strict=True)))
