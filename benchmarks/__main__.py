@@ -31,8 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure what is asked for."""
     chosen = asked(arguments)
     if chosen.list:
-        for one in BENCHMARKS.values():
-            sys.stdout.write(f"{one.name:<10}{one.about}\n")
+        for value in BENCHMARKS.values():
+            sys.stdout.write(f"{value.name:<10}{value.about}\n")
         return 0
     facts = machine.facts() | {"quick": chosen.quick, "rounds": chosen.rounds}
     terminal = report.Terminal()

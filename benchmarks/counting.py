@@ -49,7 +49,7 @@ class OperationCounts:
 
     def __sub__(self, other: OperationCounts) -> OperationCounts:
         """Return the difference."""
-        return OperationCounts(*(getattr(self, one.name) - getattr(other, one.name) for one in fields(self)))
+        return OperationCounts(*(getattr(self, field.name) - getattr(other, field.name) for field in fields(self)))
 
 
 def counted(spark: SparkSession, tables: Sequence[Path], call: Callable[[], object]) -> OperationCounts:

@@ -124,7 +124,7 @@ class Batching(StatefulProcessor):
 
     def _keep(self, key: Any, stream: PeerStream) -> pd.DataFrame:
         self.clock.update((int(stream.clock),))
-        kept = [(open_.start, open_.end, *one) for open_ in stream.windows for one in open_.messages.values()]
+        kept = [(open_.start, open_.end, *value) for open_ in stream.windows for value in open_.messages.values()]
         self.open.put(kept) if kept else self.open.clear()
         for timer in list(self.handle.listTimers()):
             self.handle.deleteTimer(timer)

@@ -107,4 +107,4 @@ def compared(
 
 def medians(counts: list[OperationCounts]) -> Mapping[str, float]:
     """Return the median of each figure."""
-    return {field.name: median(getattr(one, field.name) for one in counts) for field in fields(OperationCounts)}
+    return {field.name: median(getattr(count, field.name) for count in counts) for field in fields(OperationCounts)}

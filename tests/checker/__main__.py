@@ -22,8 +22,8 @@ def main() -> int:
         say(f"The model needs {' and '.join(absent)}.")
         say("Install them (Debian, Ubuntu: apt-get install spin gcc; macOS: brew install spin).")
         return 3
-    held = [checked(one) for one in runs() if chosen.only in one.name]
-    found = [checked(one) for one in bugs() if chosen.only in one.name]
+    held = [checked(run) for run in runs() if chosen.only in run.name]
+    found = [checked(bug) for bug in bugs() if chosen.only in bug.name]
     if chosen.write:
         write_runs(held)
         write_bugs(found)

@@ -13,11 +13,16 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "model.md"
 
 def write_runs(results: Iterable[CheckResult]) -> None:
     """Put the runs without bugs into the page."""
-    rows = [[one.name, one.bounds, f"{one.states:,}", f"{one.seconds:,}", one.broken or "all hold"] for one in results]
+    rows = [
+        [result.name, result.bounds, f"{result.states:,}", f"{result.seconds:,}", result.broken or "all hold"]
+        for result in results
+    ]
     write_table(PAGE, "runs", 1, rows)
 
 
 def write_bugs(results: Iterable[CheckResult]) -> None:
     """Put the bugs into the page, each with the property that broke."""
-    rows = [[one.name, f"{one.states:,}", str(one.steps or ""), one.broken or "not found"] for one in results]
+    rows = [
+        [result.name, f"{result.states:,}", str(result.steps or ""), result.broken or "not found"] for result in results
+    ]
     write_table(PAGE, "bugs", 1, rows)

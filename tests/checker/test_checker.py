@@ -42,8 +42,8 @@ def test_every_run_is_on_the_page() -> None:
     """The page has each run, all of whose properties hold, and each bug, which was found."""
     checked = {row[0]: row[-1] for row in cells("reference/model.md", 5)}
     found = {row[0]: row[-1] for row in cells("reference/model.md", 4)}
-    assert checked == {one.name: "all hold" for one in runs()}
-    assert found.keys() == {one.name for one in bugs()}
+    assert checked == {run.name: "all hold" for run in runs()}
+    assert found.keys() == {bug.name for bug in bugs()}
     assert "not found" not in found.values()
 
 

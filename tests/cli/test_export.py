@@ -80,7 +80,7 @@ class TestExport:
         said = filled("export", *flags)
         assert said.status == 2
         assert code in said.err
-        assert [(one.name, one.read_text()) for one in tmp_path.glob("*.csv")] == [("mine.csv", "mine")]
+        assert [(path.name, path.read_text()) for path in tmp_path.glob("*.csv")] == [("mine.csv", "mine")]
         assert filled("export", "--out", "mine.csv", "--overwrite").status == 0
 
     def test_restored(self, filled: Command) -> None:

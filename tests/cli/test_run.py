@@ -51,7 +51,7 @@ class TestRun:
         assert [line["event"] for line in warnings] == ["ledger-splits"]
         [hint] = windrow("status", "--json").json()["hints"]
         findings = windrow("doctor", "--json").json()["findings"]
-        [found] = [one for one in findings if one["code"] == "ledger-splits"]
+        [found] = [finding for finding in findings if finding["code"] == "ledger-splits"]
         assert hint == f"{warnings[0]['warning']}. {warnings[0]['hint']}" == f"{found['message']}. {found['hint']}"
 
     def test_json(self, filled: Command, tmp_path: Path) -> None:

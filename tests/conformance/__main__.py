@@ -28,12 +28,14 @@ def main() -> int:
             bench = Bench(system, directory.resolve(), chosen.seed, chosen.kills)
             results += [reported(bench, name) for name in trials]
     if chosen.json:
-        sys.stdout.write(json.dumps([asdict(one) | {"sound": one.is_sound} for one in results], indent=2) + "\n")
+        sys.stdout.write(
+            json.dumps([asdict(result) | {"sound": result.is_sound} for result in results], indent=2) + "\n"
+        )
     else:
         sys.stdout.write(page.markdown(systems, results))
     if chosen.write:
         page.write(systems, results)
-    return int(not all(one.is_sound for one in results if claims(systems, one)))
+    return int(not all(result.is_sound for result in results if claims(systems, result)))
 
 
 def arguments() -> argparse.Namespace:

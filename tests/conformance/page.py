@@ -26,7 +26,7 @@ def cell(result: Result) -> str:
 def markdown(systems: Sequence[System], results: Sequence[Result]) -> str:
     """Return the table of some systems."""
     titles = {system.name: system.title for system in systems}
-    return _table({(one.trial, titles[one.system]): cell(one) for one in results}, list(titles.values()))
+    return _table({(result.trial, titles[result.system]): cell(result) for result in results}, list(titles.values()))
 
 
 def write(systems: Sequence[System], results: Sequence[Result], page: Path = PAGE) -> None:
@@ -37,7 +37,7 @@ def write(systems: Sequence[System], results: Sequence[Result], page: Path = PAG
     if not end:
         raise ValueError(f"{page} has no place for the table")
     titles = {system.name: system.title for system in [*map(load_system, NAMES), *systems]}
-    cells = _read(table) | {(one.trial, titles[one.system]): cell(one) for one in results}
+    cells = _read(table) | {(result.trial, titles[result.system]): cell(result) for result in results}
     known = [title for title in titles.values() if any(title == named for _, named in cells)]
     page.write_text(f"{before}{BEGIN}\n{_table(cells, known)}\n{END}{after}", encoding="utf-8")
 

@@ -69,7 +69,7 @@ def test_names_are_there(module: str) -> None:
 def test_sections(name: str, call: Any) -> None:
     """A public call says what each parameter is, what it returns, what it raises, and shows an example."""
     text = inspect.getdoc(call) or ""
-    parameters = [one for one in inspect.signature(call).parameters if one not in ("self", "cls")]
+    parameters = [parameter for parameter in inspect.signature(call).parameters if parameter not in ("self", "cls")]
     if len(parameters) > 1 and name != "Rules":
         described = re.findall(r"^    (\w+): ", text.partition("\nArgs:\n")[2].partition("\n\n")[0], re.MULTILINE)
         assert described == parameters

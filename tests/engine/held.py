@@ -81,7 +81,7 @@ class BlockingBatcher(Batcher):
     def step(self, plan: MicrobatchPlan) -> BlockingStep:
         """Return the step that stands still."""
         given = Batcher.step(self, plan)
-        return BlockingStep(**{one.name: getattr(given, one.name) for one in fields(Step)}, hold=self.hold)
+        return BlockingStep(**{field.name: getattr(given, field.name) for field in fields(Step)}, hold=self.hold)
 
 
 class HeldLedger(SparkLedger):

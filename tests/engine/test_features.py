@@ -82,9 +82,9 @@ def test_merge_writes_no_deletion_vectors(spark: Any, world: World) -> None:
         world.runner(factory).once()
     files = Path(world.ledger, "_delta_log").glob("*.json")
     entries = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    merges = [one for one in entries if one.get("commitInfo", {}).get("operation") == "MERGE"]
+    merges = [entry for entry in entries if entry.get("commitInfo", {}).get("operation") == "MERGE"]
     assert len(merges) == 3
-    assert [one["add"] for one in entries if one.get("add", {}).get("deletionVector")] == []
+    assert [entry["add"] for entry in entries if entry.get("add", {}).get("deletionVector")] == []
 
 
 def test_managed_by_a_catalog(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_managed_by_a_catalog(tmp_path: Path) -> None:
     actions = [json.loads(line) for line in entry.read_text().splitlines()]
     features = {"readerFeatures": ["catalogManaged"], "writerFeatures": ["catalogManaged", "inCommitTimestamp"]}
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7} | features
-    changed = [one | {"protocol": protocol} if "protocol" in one else one for one in actions]
+    changed = [action | {"protocol": protocol} if "protocol" in action else action for action in actions]
     entry.write_text("\n".join(map(json.dumps, changed)))
     with pytest.raises(TableUnreadableError, match="are in a catalog: give its name"):
         open_table(str(place), "depot")

@@ -186,8 +186,8 @@ class TestDryRun:
         done = world.runner(engine, **values).once()
         assert len(done.microbatches) > 1
         names = ("kind", "depot_version", "messages", "accepted", "rejected", "opened", "closed", "processed_on")
-        assert [[getattr(one, name) for name in names] for one in rehearsed.microbatches] == [
-            [getattr(one, name) for name in names] for one in done.microbatches
+        assert [[getattr(microbatch, name) for name in names] for microbatch in rehearsed.microbatches] == [
+            [getattr(microbatch, name) for name in names] for microbatch in done.microbatches
         ]
         version = world.version()
         world.publish(*log(versions=1, seed=9))

@@ -309,7 +309,7 @@ class TestRead:
                 values
             )
         table = pq.read_table(tmp_path / "out.parquet")
-        assert [written(one) for one in table["payload"].to_pylist()] == [written(value) for value in values]
+        assert [written(row) for row in table["payload"].to_pylist()] == [written(value) for value in values]
         rows = [
             json.loads(line, parse_constant=pytest.fail) for line in (tmp_path / "out.json").read_text().splitlines()
         ]
@@ -335,7 +335,7 @@ class TestRead:
         ]
         changed = pa.Table.from_pylist(negative, ledger_schema(pa.float64()))
         write_deltalake(world.ledger, changed, mode="overwrite", partition_by=["state", "folded"])
-        found = {one.check: one.found for one in verify(world.depot, world.ledger).differences}
+        found = {difference.check: difference.found for difference in verify(world.depot, world.ledger).differences}
         assert found["lost"] == "1 messages"
         assert found["unexpected"] == "1 messages"
 

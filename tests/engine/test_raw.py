@@ -320,7 +320,7 @@ def test_partial_of_new_sources(world: Raw, engine: EngineFactory, monkeypatch: 
     for name, line in zip(names, lines, strict=True):
         world.append((name, 2, line[9:], True))
         world.run(engine)
-    assert [sorted(one) for one in read if one] == [[name] for name in names]
+    assert [sorted(piece) for piece in read if piece] == [[name] for name in names]
     assert sorted(key for key, *_ in ((row["key"],) for row in world.rows("open"))) == [f"d{at}" for at in range(6)]
     assert world.byte_count()["kept"] == 0
     report = verify(world.depot, world.ledger)

@@ -95,7 +95,7 @@ def test_same_ledger(tmp_path: Path, clock: ManualClock, spark_engine: EngineFac
     reference = Raw(tmp_path / "here", clock, ledger="reference")
     chosen = CSV | {"compression": codec, "max_pending_bytes": 2_000}
     for number, chunks in enumerate(versions(random.Random(7), 2)):
-        coded = [(*one[:2], one[2] if codec == "none" else encode(one[2], codec), one[3]) for one in chunks]
+        coded = [(*chunk[:2], chunk[2] if codec == "none" else encode(chunk[2], codec), chunk[3]) for chunk in chunks]
         depot.append(*coded, *([("broken", 1, b"no frame", False)] if number == 1 else []))
         reference.run(EngineFactory("embedded"), format=chosen)
         depot.run(spark_engine, format=chosen | {"max_read_bytes": 1})

@@ -71,7 +71,7 @@ class Wrong(Batcher):
     def step(self, plan):
         """Return the step."""
         given = super().step(plan)
-        return self.kind(**{one.name: getattr(given, one.name) for one in fields(Step)})
+        return self.kind(**{field.name: getattr(given, field.name) for field in fields(Step)})
 
 
 class Breaking(ProbedSource):

@@ -60,7 +60,7 @@ def test_spark_makes_each_commit(
 ) -> None:
     """Spark makes the ledger and each commit, in the form that the history names, wherever the rows were processed."""
     runner = started.runner(spark_engine, max_messages=30, max_driver_messages=max_driver_messages)
-    told = [one.commit_mode for one in runner.once().microbatches]
+    told = [microbatch.commit_mode for microbatch in runner.once().microbatches]
     runner.tick(to=NOW + HOUR)
     assert committers(started) == {"Apache-Spark"}
     assert told == [row["commit_mode"] for row in started.history()[1:3]] == ["merge"] * 2

@@ -115,7 +115,7 @@ def test_unread(more: list[str]) -> None:
     rows += [{"id": "c", "revision": 2, "whole": False, "messages": [{"type": "e", "event_time": 2}]}]
     unread, read = latest(pa.Table.from_pylist(rows, GROWN)).sort_by("id").to_pylist()
     assert unread["messages"] is None
-    assert [one["type"] for one in read["messages"]] == ["d", "e"]
+    assert [piece["type"] for piece in read["messages"]] == ["d", "e"]
 
 
 def test_twice() -> None:

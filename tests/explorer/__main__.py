@@ -34,8 +34,8 @@ def main() -> int:
     if chosen.write:
         write_scenarios(results)
     if chosen.json:
-        sys.stdout.write(f"{json.dumps([asdict(one) for one in results])}\n")
-    return int(any(one.broken for one in results))
+        sys.stdout.write(f"{json.dumps([asdict(result) for result in results])}\n")
+    return int(any(result.broken for result in results))
 
 
 def arguments() -> argparse.Namespace:

@@ -144,7 +144,7 @@ class TestBugs:
             _undisturbed("quick", 1.0, {reached: (1, 0), strikes: (1, 0)}),
             _undisturbed("elsewhere", 2.0, {}),
         ]
-        by_name = {one.name: one for one in explored_guards()}
+        by_name = {guard.name: guard for guard in explored_guards()}
         assert relevant_scenarios(by_name[reached], undisturbed) == ["quick", "slow"]
         assert relevant_scenarios(by_name[strikes], undisturbed) == ["slow"]
         assert relevant_scenarios(planted_bugs()[0], undisturbed) == ["quick", "slow", "elsewhere"]

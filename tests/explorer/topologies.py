@@ -149,7 +149,7 @@ class MemoryStates(MemoryLedger):
         known: MemoryTable = self._shared.read("history", lambda now: now.ledger, lambda now: now.ledger.digest)
         rows = [version.rows for version in known.versions]
         if microbatch is not None:
-            rows = [one for one in rows if Content(one).progress["microbatch"] == microbatch]
+            rows = [row for row in rows if Content(row).progress["microbatch"] == microbatch]
         if not rows:
             raise NotFoundError(f"there is no microbatch {microbatch}", "")
         return rows[-1]

@@ -73,7 +73,7 @@ def test_cut_short(codec, content, data):
         decode(whole[:cut], codec, PLENTY)
     with pytest.raises(CodecError):
         decode(whole + whole[: max(cut, 1)], codec, PLENTY)
-    assert [type(one) for one in frames(whole[:cut], 0, codec, PLENTY)] in ([], [Frame])
+    assert [type(frame) for frame in frames(whole[:cut], 0, codec, PLENTY)] in ([], [Frame])
     assert decode_whole(whole[:cut], codec, PLENTY) in (None, (b"", 0))
 
 
@@ -173,7 +173,7 @@ def test_stream_is_lazy(codec):
     noise = random.Random(7).randbytes(200_000)
     file = io.BytesIO(COMPRESS[codec](noise) * 9)
     pieces = stream(iter(lambda: file.read(PIECE_BYTES), b""), codec, PLENTY)
-    assert len(next(one for one in pieces if one)) <= PIECE_BYTES
+    assert len(next(piece for piece in pieces if piece)) <= PIECE_BYTES
     assert file.tell() <= 2 * PIECE_BYTES < len(file.getvalue())
 
 

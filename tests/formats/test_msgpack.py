@@ -53,7 +53,7 @@ MEMBERS = st.fixed_dictionaries(
 @given(st.lists(MEMBERS | st.just([1]), max_size=6))
 def test_twins(values):
     """MessagePack and JSON of the same values give the same rows and the same rejects."""
-    small = [one for one in values if not any(abs(n) >= 2**63 for n in numbers(one))]
+    small = [value for value in values if not any(abs(n) >= 2**63 for n in numbers(value))]
     packed = MessagePack(FIELDS).parse(together([msgspec.msgpack.encode(one) for one in small]))
     plain = Json(FIELDS).parse(together([json.dumps(one).encode() for one in small]))
     assert packed.fields.equals(plain.fields)

@@ -71,7 +71,7 @@ def test_counts_of_killed_processes(tmp_path: Path) -> None:
     file = tmp_path / "guards"
     done = subprocess.run([sys.executable, "-c", code], env=os.environ | {VARIABLE: str(file)}, cwd=ROOT, check=False)
     assert done.returncode == -signal.SIGKILL
-    [unsafe] = [one for one in counts(file) if one.name == "unsafe-path"]
+    [unsafe] = [count for count in counts(file) if count.name == "unsafe-path"]
     assert (unsafe.reached, unsafe.struck) == (1, 0)
 
 

@@ -59,10 +59,10 @@ def totals(batches: Iterable[Batch]) -> OpenBatchTotals:
     """Return the totals of batches."""
     rows = list(batches)
     columns = {
-        "source": pa.array([one.source for one in rows], pa.string()),
-        "message_count": pa.array([one.messages for one in rows], pa.int64()),
-        "bytes": pa.array([one.bytes for one in rows], pa.int64()),
-        "window_end": times(np.array([one.end for one in rows], np.int64)),
+        "source": pa.array([row.source for row in rows], pa.string()),
+        "message_count": pa.array([row.messages for row in rows], pa.int64()),
+        "bytes": pa.array([row.bytes for row in rows], pa.int64()),
+        "window_end": times(np.array([row.end for row in rows], np.int64)),
     }
     return OpenBatchTotals.of(total_batches(pa.table(columns)))
 
@@ -75,15 +75,15 @@ def floors(passed: dict[str, int]) -> Floors:
 def rows_of(opened: OpenBatchTotals) -> dict[str, tuple[int, ...]]:
     """Return totals by source."""
     values = (*opened.counts, opened.next_window_end)
-    return dict(zip(opened.source.to_pylist(), zip(*(one.tolist() for one in values), strict=True), strict=True))
+    return dict(zip(opened.source.to_pylist(), zip(*(value.tolist() for value in values), strict=True), strict=True))
 
 
 def counted(batches: Iterable[Batch]) -> dict[str, tuple[int, int, int, int]]:
     """Return the totals of each source that has batches, counted one by one."""
     found: dict[str, tuple[int, int, int, int]] = {}
-    for one in batches:
-        count, messages, size, end = found.get(one.source, (0, 0, 0, one.end))
-        found[one.source] = count + 1, messages + one.messages, size + one.bytes, min(end, one.end)
+    for batch in batches:
+        count, messages, size, end = found.get(batch.source, (0, 0, 0, batch.end))
+        found[batch.source] = count + 1, messages + batch.messages, size + batch.bytes, min(end, batch.end)
     return found
 
 

@@ -69,7 +69,9 @@ class TestVersions:
         assert [event["eventType"] for event in events] == ["START", *["RUNNING"] * len(history), "COMPLETE"]
         assert len({event["run"]["runId"] for event in events}) == 1
         commits = DeltaTable(world.ledger).history()
-        notes = {json.loads(one.get("userMetadata", "{}")).get("microbatch"): one["version"] for one in commits}
+        notes = {
+            json.loads(commit.get("userMetadata", "{}")).get("microbatch"): commit["version"] for commit in commits
+        }
         for event, row in zip(events[1:-1], history, strict=True):
             read = {world.depot: str(row["depot_version"])}
             assert versions(event) == (read, {world.ledger: str(notes[row["microbatch"]])})

@@ -51,7 +51,7 @@ class TestSend:
             kinds = [bytes, bytearray, memoryview]
             sent = [producer.send(kinds[at % 3](piece)) for at, piece in enumerate(data)]
             sent.append(producer.finish())
-            assert [one.result(60).sequence for one in sent] == list(range(1, 21))
+            assert [message.result(60).sequence for message in sent] == list(range(1, 21))
             assert producer.ended
         expected = [(number, piece, False) for number, piece in enumerate(data, 1)] + [(20, b"", True)]
         assert contents(depot) == {"socket": expected}
@@ -64,7 +64,7 @@ class TestSend:
         with RawProducer(depot, "socket", linger="60s", max_commit_rows=10) as producer:
             sent = [producer.send(b"x" * number) for number in range(1, 26)]
             assert sent[19].result(60).version == 2
-        assert [one.result(0).version for one in sent] == [1] * 10 + [2] * 10 + [3] * 5
+        assert [message.result(0).version for message in sent] == [1] * 10 + [2] * 10 + [3] * 5
         assert DeltaRsLog(depot).bytes_added(0, 3) == {1: 55, 2: 155, 3: 115}
         assert count_added_rows(DeltaRsLog(depot).commits(), 0, 3) == {1: 10, 2: 10, 3: 5}
 
@@ -170,7 +170,7 @@ class TestGoesOn:
         faults.before = full
         with RawProducer(depot, "socket", max_commit_rows=1) as producer:
             sent = [producer.send(piece) for piece in (b"a", b"b", b"c")]
-        assert [one.result(0).sequence for one in sent] == [1, 2, 3]
+        assert [message.result(0).sequence for message in sent] == [1, 2, 3]
         assert [piece for _, piece, _ in contents(depot)["socket"]] == [b"a", b"b", b"c"]
 
     def test_nothing_behind_what_is_missing(self, depot: str, faults: Faults) -> None:
@@ -183,7 +183,7 @@ class TestGoesOn:
         faults.before = refused
         with RawProducer(depot, "socket", max_commit_rows=1) as producer:
             sent = [producer.send(b"%d" % at) for at in range(5)]
-            ends = [one.exception(60) for one in sent]
+            ends = [message.exception(60) for message in sent]
             assert ends[0] is None
             assert [type(end) for end in ends[1:]] == [IncompatibleTableError, *[ProducerClosedError] * 3]
             with pytest.raises(ProducerClosedError, match="none can follow it"):

@@ -221,7 +221,7 @@ class TestFile:
 
         with pytest.raises(KeyboardInterrupt):
             export(hostile.ledger, str(file), overwrite=True, progress=fail)
-        assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("out.json", "old")]
+        assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("out.json", "old")]
 
     def test_progress(self, hostile, tmp_path):
         """Progress ends with all ledger rows read, of as many as there are."""
@@ -249,7 +249,7 @@ class TestFile:
         Path("directory.csv").mkdir()
         with pytest.raises(OutputFileError, match=said):
             export(hostile.ledger, out, format_=format_)
-        assert [one.name for one in tmp_path.iterdir()] == ["directory.csv"]
+        assert [path.name for path in tmp_path.iterdir()] == ["directory.csv"]
 
     def test_endings(self):
         """An ending names a format whatever its case; a format that is given goes before it."""

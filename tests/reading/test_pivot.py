@@ -60,7 +60,7 @@ class TestSplit:
             {"a": 1.5, "b": -0.0, "c": None, "type.key": None},
             {"a": math.inf, "b": None, "c": None, "type.key": 2.0},
         ]
-        assert found.batches["id"].to_pylist() == [one["id"] for one in world.rows("closed")]
+        assert found.batches["id"].to_pylist() == [row["id"] for row in world.rows("closed")]
         assert found.batches.schema.field("a").type == pa.float64()
         assert found.position == windrow.read_closed(world.ledger).position
 

@@ -189,7 +189,7 @@ class TestStatus:
     def test_microbatches(self, busy):
         """The ten latest microbatches are listed, the latest first, as the history recorded them."""
         found = look(busy)
-        assert [one.microbatch for one in found.microbatches] == list(range(11, 1, -1))
+        assert [microbatch.microbatch for microbatch in found.microbatches] == list(range(11, 1, -1))
         assert found.totals.microbatches == 11
         row, shown = busy.history()[-1], asdict(found.microbatches[0])
         assert shown.pop("started_at") == "2023-11-14T22:13:20Z"

@@ -34,7 +34,10 @@ def find(world: World, at: int = NOW, type_: str | None = "a", source: str | Non
 
 def outcomes(arrivals: list[Arrival]) -> list[tuple[int | None, str]]:
     """Return depot version and outcome of each arrival; for a rejected one the reason."""
-    return [(one.depot_version, one.rejection["reason"] if one.rejection else one.outcome) for one in arrivals]
+    return [
+        (arrival.depot_version, arrival.rejection["reason"] if arrival.rejection else arrival.outcome)
+        for arrival in arrivals
+    ]
 
 
 class TestOutcomes:

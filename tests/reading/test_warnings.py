@@ -26,7 +26,7 @@ HOUR = 3_600 * SECOND
 
 def said(world: World, min_count: int = MIN_COUNT) -> dict[str, LedgerWarning]:
     """Return the warnings about a ledger by their codes."""
-    return {one.code: one for one in warnings_of(open_ledger(world.ledger), min_count)}
+    return {warning.code: warning for warning in warnings_of(open_ledger(world.ledger), min_count)}
 
 
 def moved(found: LedgerWarning, rows: list[Row]) -> list[int]:
@@ -231,8 +231,10 @@ class TestDelay:
         """What was late long ago is not told forever: only the last microbatches count."""
         world = World(tmp_path, clock)
         for at in range(3):
-            late = [message("a", NOW - HOUR + one, NOW) for one in range(20 if at == 0 else 0)]
-            world.publish([*late, *(message("a", NOW + at * SECOND + one, NOW + at * SECOND) for one in range(100))])
+            late = [message("a", NOW - HOUR + number, NOW) for number in range(20 if at == 0 else 0)]
+            world.publish(
+                [*late, *(message("a", NOW + at * SECOND + number, NOW + at * SECOND) for number in range(100))]
+            )
             world.runner(embedded).once()
         assert "ledger-delay" in said(world)
         monkeypatch.setattr(warnings, "RECENT", 2)
@@ -246,8 +248,8 @@ class TestDelay:
         for at in range(4):
             moment = NOW + at * HOUR
             clock.set(moment)
-            late = [message("a", moment - 2 * HOUR + one, moment) for one in range(20)]
-            world.publish([*late, *(message("a", moment + one, moment) for one in range(100))])
+            late = [message("a", moment - 2 * HOUR + number, moment) for number in range(20)]
+            world.publish([*late, *(message("a", moment + number, moment) for number in range(100))])
             world.runner(embedded).once()
             if at == 1:
                 earlier = [file for kind in kinds for file in Path(world.ledger).glob(f"state={kind}/*/*.parquet")]

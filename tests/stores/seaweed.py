@@ -93,7 +93,7 @@ def _free_ports(number: int) -> list[int]:
     opened = [socket() for _ in range(number)]
     for one in opened:
         one.bind((LOOPBACK, 0))
-    ports = [one.getsockname()[1] for one in opened]
+    ports = [batch.getsockname()[1] for batch in opened]
     for one in opened:
         one.close()
     return ports

@@ -190,7 +190,7 @@ def test_nan(tmp_path: Path) -> None:
     def read(microbatch: Microbatch) -> None:
         rows = microbatch.rows("readings")
         level = rows["payload"].cast(pa.float64())
-        put = {"sensor": rows["key"], "level": level, "all": pa.array([[one] for one in level.to_pylist()])}
+        put = {"sensor": rows["key"], "level": level, "all": pa.array([[row] for row in level.to_pylist()])}
         microbatch.state("level").put(pa.table(put))
 
     @seen.function

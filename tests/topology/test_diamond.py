@@ -343,7 +343,7 @@ def test_timers_wait_for_feeders(tmp_path: Path) -> None:
         due = pc.add(rows["received_at"], pa.scalar(60_000_000, pa.duration("us")))
         if rows.num_rows:
             microbatch.schedule("later", pa.table({"type": rows["payload"], "due": due}))
-        fired = [*rows["payload"].to_pylist(), *(f"timer {one}" for one in microbatch.due("later")["type"].to_pylist())]
+        fired = [*rows["payload"].to_pylist(), *(f"timer {row}" for row in microbatch.due("later")["type"].to_pylist())]
         at = pa.array([microbatch.id] * len(fired), pa.int64()).cast(pa.timestamp("us", "UTC"))
         microbatch.state("order").combine(pa.table({"at": at, "what": pa.array(fired, pa.string())}), times="count")
 

@@ -265,7 +265,7 @@ def test_rows_stay_on_the_executors(spark: Any, tmp_path: Path) -> None:
         harness.append(pa.table({"number": range(start, start + 5_000)}))
         harness.run()
     totals = {row["remainder"]: row["total"] for row in harness.state("sums")}
-    assert totals == {one: sum(range(one, 10_000, 10)) for one in range(10)}
+    assert totals == {number: sum(range(number, 10_000, 10)) for number in range(10)}
     assert {row["processed_on"] for row in harness.history()} == {"executors"}
 
 

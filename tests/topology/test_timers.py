@@ -274,7 +274,7 @@ def noting(depots: Mapping[str, Depot], in_step: bool, frames: bool = False) -> 
         what = pc.coalesce(rows["payload"], rows["key"])
         noted = {"microbatch": pa.repeat(microbatch.id, rows.num_rows), "place": numbers, "what": what}
         microbatch.state("places").put(given(pa.table(noted)))
-        wanted = [int(one) for one in rows["payload"].to_pylist() if one and one.isdecimal()]
+        wanted = [int(row) for row in rows["payload"].to_pylist() if row and row.isdecimal()]
         due = [BEGIN + timedelta(seconds=one) for one in wanted]
         timers = {"name": pa.array(["w"] * len(wanted), pa.string()), "number": pa.array(wanted, pa.int64())}
         microbatch.schedule("wake", given(pa.table(timers | {"due": pa.array(due, pa.timestamp("us", "UTC"))})))

@@ -32,8 +32,8 @@ def by_spark(world: World, versions: Sequence[int] | None = None, **limits: Any)
 
 def without_logs(report: Report) -> tuple[Any, ...]:
     """Return what a report says but for what only files and logs tell."""
-    differences = [one for one in report.differences if not one.check.startswith(BY_LOG)]
-    findings = [one for one in report.findings if one != NOT_ON_DISK]
+    differences = [difference for difference in report.differences if not difference.check.startswith(BY_LOG)]
+    findings = [finding for finding in report.findings if finding != NOT_ON_DISK]
     return said(replace(report, differences=tuple(differences), findings=tuple(findings)))
 
 
@@ -67,7 +67,7 @@ def test_many_faults(spark: SparkSession, world: World, monkeypatch: pytest.Monk
     damage(world, together)
     versions.append(world.version())
     expected = verify(world.depot, world.ledger, versions, max_memory_bytes=SMALL)
-    found = {one.check for one in expected.differences}
+    found = {difference.check for difference in expected.differences}
     assert {"lost", "clock_ahead", "decisions", "windows by the rules", "messages by the rules"} <= found
     monkeypatch.setattr(executors, "MESSAGES_OF_A_PARTITION", 100)
     report = by_spark(world, versions, max_memory_bytes=SMALL)

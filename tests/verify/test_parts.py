@@ -54,8 +54,16 @@ BESIDE: dict[str, Callable[[Rows], Rows | None]] = {
 
 def said(report: Report) -> tuple[Any, ...]:
     """Return what a report says, but for the order of differences and of examples, and which are shown of many."""
-    differences = sorted((one.check, one.expected, one.found, one.ledger_version) for one in report.differences)
-    shown = sorted(str(example) for one in report.differences if len(one.examples) < 20 for example in one.examples)
+    differences = sorted(
+        (difference.check, difference.expected, difference.found, difference.ledger_version)
+        for difference in report.differences
+    )
+    shown = sorted(
+        str(example)
+        for difference in report.differences
+        if len(difference.examples) < 20
+        for example in difference.examples
+    )
     return report.books, differences, shown, sorted(report.findings)
 
 

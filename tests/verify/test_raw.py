@@ -66,7 +66,7 @@ class TestClean:
         """All critical expectations hold, and the one about the format says how much it refused."""
         checked = quality.check(None, world.ledger)
         assert checked.ok
-        failed = {one.name: one.failed_count for one in checked.failures("info")}
+        failed = {failure.name: failure.failed_count for failure in checked.failures("info")}
         refused = [row for row in world.rows("rejected") if row["reason"].startswith("format_")]
         assert failed["format_nothing"] == len(refused)
         assert list(check_invariants(open_ledger(world.ledger))) == []

@@ -94,7 +94,9 @@ def alter(world: World, state: str, change: Change) -> None:
     version, root = world.version(), Path(world.ledger)
     entry = root / "_delta_log" / f"{version:020}.json"
     actions = [json.loads(line) for line in entry.read_text().splitlines()]
-    added = next(one["add"] for one in actions if one.get("add", {}).get("path", "").startswith(f"state={state}/"))
+    added = next(
+        action["add"] for action in actions if action.get("add", {}).get("path", "").startswith(f"state={state}/")
+    )
     file = pq.read_table(root / added["path"], partitioning=None)
     rows = to_plain_types(file).to_pylist()
     rows = change(rows) or rows
@@ -248,7 +250,7 @@ class TestWrong:
         alter(later, "closed", lambda rows: fault(where(rows, recorded(later).verified.microbatch)))
         report = check(later)
         assert report.since is not None
-        assert found <= {one.check for one in report.differences}
+        assert found <= {difference.check for difference in report.differences}
 
     @pytest.mark.parametrize(
         ("change", "found"),
@@ -263,14 +265,14 @@ class TestWrong:
         alter(later, "rejected", change)
         report = check(later)
         assert report.since is not None
-        assert found in {one.check for one in report.differences}
+        assert found in {difference.check for difference in report.differences}
 
     def test_open_batch(self, later: World) -> None:
         """A message that is lost from a batch that is still open is found."""
         alter(later, "open", lambda rows: lose(next(row for row in rows if row["messages"])))
         report = check(later)
         assert report.since is not None
-        assert "lost" in {one.check for one in report.differences}
+        assert "lost" in {difference.check for difference in report.differences}
 
     def test_nothing_is_remembered(self, later: World) -> None:
         """A report with a difference is not remembered, nor one that relies on a version of which there is no
@@ -299,7 +301,7 @@ class TestWrong:
                 opened.write(b"x")
         report = check(later)
         assert report.since is not None
-        assert {one.check for one in report.differences} == {"files"}
+        assert {difference.check for difference in report.differences} == {"files"}
 
     @pytest.mark.parametrize("role", ["ledger", "depot"])
     def test_old_content(self, later: World, role: str) -> None:

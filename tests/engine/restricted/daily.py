@@ -264,7 +264,7 @@ def test_damaged(spark: Any, schema: str, tmp_path: Path) -> None:
     for name in DAMAGED:
         damage(world, DAMAGES[name])
     by_spark, by_duckdb = quality.check(spark, world.ledger), quality.check(None, world.ledger)
-    assert {*DAMAGED} <= {one.name for one in by_spark.failures()}
+    assert {*DAMAGED} <= {failure.name for failure in by_spark.failures()}
     assert_alike(by_spark, by_duckdb)
 
 

@@ -40,13 +40,13 @@ def main() -> int:
                     if chosen.write:
                         write(results, f"Counted with `--seed {chosen.seed}`:")
     if chosen.json:
-        said = {"seed": chosen.seed, "times": chosen.times, "faults": [one.to_dict() for one in results]}
+        said = {"seed": chosen.seed, "times": chosen.times, "faults": [result.to_dict() for result in results]}
         said["guards"] = [guard._asdict() for guard in guards()]
         sys.stdout.write(f"{json.dumps(said, indent=2)}\n")
     else:
         sys.stdout.write(markdown(results))
         sys.stdout.write(of_guards(guards()))
-    return int(not all(one.sound for one in results))
+    return int(not all(result.sound for result in results))
 
 
 def arguments() -> Any:
@@ -75,7 +75,7 @@ def counting_guards() -> int:
 def guards() -> list[GuardCount]:
     """Return what was counted of the guards that were reached."""
     file = os.environ.get(VARIABLE)
-    return [] if file is None else [one for one in counts(Path(file)) if one.reached]
+    return [] if file is None else [count for count in counts(Path(file)) if count.reached]
 
 
 def engines(only: str | None, stack: ExitStack) -> list[EngineFactory]:

@@ -70,7 +70,7 @@ def raced(trial: Trial) -> None:
             statuses = [child.status() for child in started[1:]]
             _still_runs(beside)
         trial.struck = -signal.SIGKILL in statuses
-        wanted = [*(one and -signal.SIGKILL for one in statuses[:2]), 0]
+        wanted = [*(status and -signal.SIGKILL for status in statuses[:2]), 0]
     if statuses != wanted:
         raise RuntimeError(f"drivers ended with {statuses}")
 

@@ -47,8 +47,8 @@ class Result:
 def markdown(results: list[Result]) -> str:
     """Return the table of a page, with the sums below."""
     rows = [HEAD, ("---",) * len(HEAD)]
-    rows += [tuple(str(value) for value in one.to_dict().values()) for one in results]
-    sums = [sum(getattr(one, name) for one in results) for name in HEAD[2:]]
+    rows += [tuple(str(value) for value in result.to_dict().values()) for result in results]
+    sums = [sum(getattr(result, name) for result in results) for name in HEAD[2:]]
     rows.append(("**all**", "", *(f"**{value}**" for value in sums)))
     return "".join(f"| {' | '.join(row)} |\n".replace("|  |", "| |") for row in rows)
 
@@ -58,7 +58,9 @@ def of_guards(guards: list[GuardCount]) -> str:
     if not guards:
         return ""
     rows = [("guard", "reached", "struck"), ("---", "---", "---")]
-    rows += [(one.name, f"{one.reached:,}", "" if one.struck is None else f"{one.struck:,}") for one in guards]
+    rows += [
+        (guard.name, f"{guard.reached:,}", "" if guard.struck is None else f"{guard.struck:,}") for guard in guards
+    ]
     return "\n" + "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 

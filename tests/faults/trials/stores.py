@@ -59,9 +59,9 @@ def raced(trial: Trial) -> None:
     with children(*(Child(drive_there, variables(failing_store.port), values) for _ in range(2))) as drivers:
         failing_store.fail(trial.random.randrange(2**32), trial.random.choice(SHARES))
         try:
-            for one in drivers:
-                one.go()
-            ends = [one.status() for one in drivers]  # whoever fails too often ends with an error, as a job would
+            for driver in drivers:
+                driver.go()
+            ends = [driver.status() for driver in drivers]  # whoever fails too often ends with an error, as a job would
         finally:
             struck = failing_store.heal()
     trial.struck = any(struck.values()) and 0 in ends

@@ -55,7 +55,11 @@ def of(findings: list[Finding], code: str) -> Finding:
 
 def wrong(findings: list[Finding]) -> dict[str, str]:
     """Return what is wrong with the tables: code and level."""
-    return {one.code: one.level for one in findings if one.level != "ok" and one.about not in {"machine", "storage"}}
+    return {
+        finding.code: finding.level
+        for finding in findings
+        if finding.level != "ok" and finding.about not in {"machine", "storage"}
+    }
 
 
 class TestSound:
@@ -63,7 +67,7 @@ class TestSound:
         """Tables that Windrow made and ran have nothing wrong with them, and there is nothing to do."""
         findings = seen(world)
         assert wrong(findings) == {}
-        assert {one.hint for one in findings if one.level == "ok"} == {""}
+        assert {finding.hint for finding in findings if finding.level == "ok"} == {""}
         assert of(findings, "ledger-books").message == "the books balance: 2 messages read, 2 in batches, 0 rejected"
 
     def test_order(self, world: World) -> None:
@@ -328,7 +332,7 @@ def test_a_check_that_fails(world: World) -> None:
     for file in Path(world.ledger).glob("state=microbatch/*/*.parquet"):
         file.unlink()
     findings = seen(world)
-    failed = [one for one in findings if one.code == "check"]
+    failed = [finding for finding in findings if finding.code == "check"]
     assert [(one.level, " ".join(one.message.split()[:5])) for one in failed] == [
         ("error", "the check of books failed:"),
         ("error", "the check of warnings failed:"),

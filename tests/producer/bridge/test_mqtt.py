@@ -279,7 +279,7 @@ class TestConnection:
         shares = [one.stop().received for one in running]
         assert sum(shares) == 100
         assert min(shares) > 0
-        assert sorted(int(one) for depot in depots for one in payloads(depot)) == list(range(100))
+        assert sorted(int(payload) for depot in depots for payload in payloads(depot)) == list(range(100))
 
 
 class TestRefused:

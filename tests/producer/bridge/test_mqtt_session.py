@@ -111,8 +111,8 @@ class Bridging(RuleBasedStateMachine):
         self.open = True
         self.session.connected(kept)
         self.order = []
-        for one in self.broker.in_flight.values():
-            one.sent = False
+        for value in self.broker.in_flight.values():
+            value.sent = False
         if not kept:  # its messages are for others, or lost by the broker
             self.broker.in_flight.clear()
 

@@ -90,10 +90,10 @@ class TestClean:
         checked = quality.check(
             session, world.ledger, docs=tmp_path / "docs", progress=lambda *step: steps.append(step)
         )
-        failures = [one.name for one in checked.failures("info")]
+        failures = [failure.name for failure in checked.failures("info")]
         assert failures == ["rejected_clock_ahead", "rejected_not_invalid", "rejected_share"]  # fewer than min_count
         assert (checked.ok, checked.empty_states, checked.ledger_version) == (True, (), world.version())
-        assert [one.name for one in checked.outcomes if one.name not in WARNINGS] == list(INVARIANTS)
+        assert [outcome.name for outcome in checked.outcomes if outcome.name not in WARNINGS] == list(INVARIANTS)
         assert [what for what, _, _ in steps] == ["rows", *SUITES]
         assert checked.docs == str(tmp_path / "docs" / "index.html")
         pages = "".join(page.read_text(encoding="utf-8") for page in (tmp_path / "docs").rglob("*.html"))
@@ -131,15 +131,18 @@ class TestWarnings:
         monkeypatch.setitem(SHARES, "split_share", 0.2)
         monkeypatch.setitem(SHARES, "sliver_share", 0.1)
         min_count = 10
-        said = {one.code.replace("-", "_"): one.message for one in warnings_of(open_ledger(world.ledger), min_count)}
+        said = {
+            warning.code.replace("-", "_"): warning.message
+            for warning in warnings_of(open_ledger(world.ledger), min_count)
+        }
         checked = quality.check(session, world.ledger, min_count=min_count)
-        found = {one.name: one for one in checked.failures("warning") if one.name.startswith("ledger")}
+        found = {failure.name: failure for failure in checked.failures("warning") if failure.name.startswith("ledger")}
         assert said.keys() == found.keys() == {name for name in WARNINGS if name.startswith("ledger")}
         for name, outcome in found.items():
             (row,) = outcome.rows
             assert all(f"{value:,}" in said[name] for value in row.values() if isinstance(value, int)), name
         quiet = quality.check(session, world.ledger, min_count=10_000)
-        assert [one.name for one in quiet.failures("warning")] == ["rejected_share"]
+        assert [failure.name for failure in quiet.failures("warning")] == ["rejected_share"]
         kept = World(tmp_path / "kept", clock)
         kept.publish([message("a", at, at) for at in second])
         kept.runner(embedded, rules={"on_repeat": "keep"}).once()
@@ -155,11 +158,13 @@ class TestDamaged:
         for name in TOGETHER:
             damage(world, dropping("closed") if name == "closed_batches_there" else DAMAGES[name])
         checked, report = quality.check(spark, world.ledger), verify(world.depot, world.ledger)
-        by_spark = {one.name: f"{one.failed_count} rows" for one in checked.failures()}
-        by_duckdb = {one.check: one.found for one in report.differences if one.check in INVARIANTS}
+        by_spark = {failure.name: f"{failure.failed_count} rows" for failure in checked.failures()}
+        by_duckdb = {
+            difference.check: difference.found for difference in report.differences if difference.check in INVARIANTS
+        }
         assert set(TOGETHER) <= by_spark.keys()
         assert by_spark == by_duckdb
-        assert all(one.failed_count and one.rows for one in checked.failures() if one.name in TOGETHER)
+        assert all(failure.failed_count and failure.rows for failure in checked.failures() if failure.name in TOGETHER)
         assert_alike(checked, quality.check(None, world.ledger))
 
     @pytest.mark.slow
@@ -176,7 +181,7 @@ def test_found_by_the_suites(world: World, spark: Any, request: pytest.FixtureRe
     """Every damage is found by the suites as they are, with Spark, with one that keeps no rows, and without alike."""
     damage(world, DAMAGES[name])
     checked = quality.check(spark, world.ledger)
-    assert name in {one.name for one in checked.failures()}
+    assert name in {failure.name for failure in checked.failures()}
     embedded = quality.check(None, world.ledger)
     assert_alike(checked, embedded)
     request.getfixturevalue("uncached")
@@ -196,7 +201,7 @@ class TestEmpty:
     def test_nothing_left(self, world: World, session: Any) -> None:
         """A ledger without a row fails, where an expectation over no rows would hold."""
         damage(world, lambda rows: [GHOST])
-        assert "one_progress_row" in {one.name for one in look(session, world, "one_progress_row").failures()}
+        assert "one_progress_row" in {failure.name for failure in look(session, world, "one_progress_row").failures()}
 
 
 class TestRefused:
@@ -269,7 +274,7 @@ class TestWithoutSpark:
         assert world.runner(embedded).once().total("rejected") == 4
         checked = quality.check(None, world.ledger)
         assert checked.ok
-        (invalid,) = [one for one in checked.outcomes if one.name == "rejected_not_invalid"]
+        (invalid,) = [outcome for outcome in checked.outcomes if outcome.name == "rejected_not_invalid"]
         assert len(invalid.rows) == 4
 
     def test_a_file_that_is_gone(self, world: World) -> None:
@@ -302,5 +307,5 @@ class TestPage:
         library()  # a warning of its import is no error
         found: dict[str, Any] = {"spark": session}
         exec(block.replace("/srv/data/ledger", world.ledger), found)  # noqa: S102 - our own page
-        (own,) = [one for one in found["checked"].outcomes if one.name == "none_of_ours"]
+        (own,) = [outcome for outcome in found["checked"].outcomes if outcome.name == "none_of_ours"]
         assert (own.severity, own.passed, own.failed_count) == ("critical", False, 5)
