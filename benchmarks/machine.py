@@ -43,13 +43,13 @@ def java() -> str | None:
     """Return the version of the Java that Spark would start, None without one."""
     home = os.environ.get("JAVA_HOME")
     try:
-        said = subprocess.run(
+        result = subprocess.run(
             [f"{home}/bin/java" if home else "java", "-version"], capture_output=True, text=True, check=True
         )
     except (OSError, subprocess.CalledProcessError):
         return None
-    found = re.search(r'version "([^"]+)"', said.stderr)
-    return found[1] if found else None
+    match = re.search(r'version "([^"]+)"', result.stderr)
+    return match[1] if match else None
 
 
 def installed(package: str) -> str | None:

@@ -28,6 +28,6 @@ def measure(conditions: Conditions) -> Iterator[Measurement]:
         name = f"{VERSIONS * size:,} messages, {engine}"
         conditions.tell(name)
         places = ("--depot", depot, "--ledger", conditions.directory / engine)
-        done = processes.run(processes.windrow("run", "--once", "--engine", engine, *places))
-        yield held(f"{name}: memory", done.peak_bytes, MOST)
-        yield Measurement(name, done.seconds, "s")
+        completed = processes.run(processes.windrow("run", "--once", "--engine", engine, *places))
+        yield held(f"{name}: memory", completed.peak_bytes, MOST)
+        yield Measurement(name, completed.seconds, "s")

@@ -40,10 +40,10 @@ def measure(conditions: Conditions) -> Iterator[Measurement]:
 
     def command(name: str) -> Run:
         def run() -> float:
-            done = processes.run(commands[name], {"WINDROW_IDLE_TIMEOUT": "never"})
+            completed = processes.run(commands[name], {"WINDROW_IDLE_TIMEOUT": "never"})
             if name == NOTHING_TO_DO:
-                programs.update(done.programs)
-            return done.seconds
+                programs.update(completed.programs)
+            return completed.seconds
 
         return run
 

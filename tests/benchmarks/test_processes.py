@@ -15,16 +15,16 @@ class TestRun:
     def test_peak(self) -> None:
         """The peak of a command holds what it once held, however soon it let go of it."""
         idle = processes.run([sys.executable, "-c", ""])
-        done = processes.run([sys.executable, "-c", HOLDING])
-        assert idle.peak_bytes < HELD < done.peak_bytes < 2 * HELD
-        assert done.seconds > 0
+        completed = processes.run([sys.executable, "-c", HOLDING])
+        assert idle.peak_bytes < HELD < completed.peak_bytes < 2 * HELD
+        assert completed.seconds > 0
 
     def test_own_peak(self) -> None:
         """What a command starts counts among all, and not as its own."""
         holding = f"for _ in range(5): held = b'x' * {HELD}; del held"
         starting = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {holding!r}])"
-        done = processes.run([sys.executable, "-c", starting])
-        assert 0 < done.own_peak_bytes < HELD < done.peak_bytes
+        completed = processes.run([sys.executable, "-c", starting])
+        assert 0 < completed.own_peak_bytes < HELD < completed.peak_bytes
 
     def test_driver_peak(self) -> None:
         """What a command started counts as its driver's, and what that started in turn does not."""

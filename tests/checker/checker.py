@@ -81,7 +81,9 @@ def _entries() -> dict[str, list[dict[str, object]]]:
 
 
 def _called(place: str, *command: str) -> str:
-    done = subprocess.run(command, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if done.returncode and command[0] != "./pan":
-        raise RuntimeError(f"{' '.join(command)}:\n{done.stdout[-2_000:]}")
-    return done.stdout
+    completed = subprocess.run(
+        command, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    if completed.returncode and command[0] != "./pan":
+        raise RuntimeError(f"{' '.join(command)}:\n{completed.stdout[-2_000:]}")
+    return completed.stdout

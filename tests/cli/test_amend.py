@@ -20,10 +20,10 @@ def test_amend(filled: Command) -> None:
 
 def test_no_branch(filled: Command) -> None:
     """What is no ledger, or is not there, is refused."""
-    said = filled("amend", "data/depot")
-    assert (said.status != 0, "not a ledger" in said.err) == (True, True)
-    said = filled("amend", "nowhere")
-    assert (said.status != 0, "no branch at nowhere" in said.err, "--into" in said.err) == (True, True, True)
+    result = filled("amend", "data/depot")
+    assert (result.status != 0, "not a ledger" in result.err) == (True, True)
+    result = filled("amend", "nowhere")
+    assert (result.status != 0, "no branch at nowhere" in result.err, "--into" in result.err) == (True, True, True)
 
 
 def test_rule_sets(filled: Command, tmp_path: Path) -> None:

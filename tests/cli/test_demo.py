@@ -22,10 +22,10 @@ def check(document: dict[str, Any], directory: Path) -> None:
 def test_embedded(windrow: Command, tmp_path: Path) -> None:
     """The demo batches the sample, verifies, says which host stalls, and run again it reads nothing twice."""
     check(windrow("demo", "--engine", "embedded", "--json").json(), tmp_path)
-    said = windrow("demo", "--engine", "embedded")
-    assert "nothing new" in said.out
-    assert "edge-c stalls" in said.out
-    assert 'max_delay = "56s" would keep every message' in said.out
+    result = windrow("demo", "--engine", "embedded")
+    assert "nothing new" in result.out
+    assert "edge-c stalls" in result.out
+    assert 'max_delay = "56s" would keep every message' in result.out
     assert windrow("verify", "--strict", "--config", "demo/windrow.toml").status == 0
     assert "warning" not in windrow("status", "--config", "demo/windrow.toml").out
     found = windrow("doctor", "--config", "demo/windrow.toml", "--json").json()["findings"]
@@ -55,17 +55,17 @@ def test_no_extras(tmp_path: Path) -> None:
         "import sys; sys.modules.update(altair=None, jinja2=None); from windrow.cli import main; "
         "sys.exit(main(['demo', '--engine', 'embedded']))"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, "edge-c stalls" in done.stdout) == (0, True), done.stderr
-    assert "no picture: pictures need altair. pip install" in done.stderr
-    assert "no report: reports need jinja2. pip install" in done.stderr
+    completed = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (completed.returncode, "edge-c stalls" in completed.stdout) == (0, True), completed.stderr
+    assert "no picture: pictures need altair. pip install" in completed.stderr
+    assert "no report: reports need jinja2. pip install" in completed.stderr
 
 
 def shell(command: str, directory: Path) -> subprocess.CompletedProcess[str]:
     """Run a line in a shell, as somebody who copies it; it must succeed."""
-    done = subprocess.run(command, shell=True, cwd=directory, capture_output=True, text=True, check=False)  # noqa: S602 - our own line
-    assert done.returncode == 0, done.stderr
-    return done
+    completed = subprocess.run(command, shell=True, cwd=directory, capture_output=True, text=True, check=False)  # noqa: S602 - our own line
+    assert completed.returncode == 0, completed.stderr
+    return completed
 
 
 @pytest.mark.slow  # 51,004 messages through a Spark that interprets its plans

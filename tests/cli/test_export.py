@@ -17,9 +17,9 @@ def rows(text: str) -> list[dict[str, object]]:
 class TestExport:
     def test_file(self, filled: Command, tmp_path: Path) -> None:
         """A file holds the closed batches; what is said counts them, and where the next export goes on."""
-        said = filled("export", "--out", "closed.parquet")
-        assert (said.status, said.err) == (0, "")
-        assert "closed.parquet: 2 batches. What comes later: --since 1@" in said.out
+        result = filled("export", "--out", "closed.parquet")
+        assert (result.status, result.err) == (0, "")
+        assert "closed.parquet: 2 batches. What comes later: --since 1@" in result.out
         assert pq.read_table(tmp_path / "closed.parquet")["message_count"].to_pylist() == [2, 1]
 
     def test_since(self, filled: Command, tmp_path: Path) -> None:
@@ -36,12 +36,12 @@ class TestExport:
 
     def test_standard_output(self, filled: Command) -> None:
         """On standard output stand the rows and nothing else."""
-        said = filled("export", "--out", "-", "--format", "json", "--messages")
-        assert [row["payload"] for row in rows(said.out)] == ["1", None, None]
-        assert "3 messages" in said.err
-        said = filled("export", "--out", "-", "--format", "csv", "--rejected")
-        assert said.out.count("\n") == 2
-        assert "1 rejected message." in said.err
+        result = filled("export", "--out", "-", "--format", "json", "--messages")
+        assert [row["payload"] for row in rows(result.out)] == ["1", None, None]
+        assert "3 messages" in result.err
+        result = filled("export", "--out", "-", "--format", "csv", "--rejected")
+        assert result.out.count("\n") == 2
+        assert "1 rejected message." in result.err
 
     @pytest.mark.parametrize(
         ("flags", "count"),
@@ -77,17 +77,17 @@ class TestExport:
     def test_wrong_usage(self, filled: Command, tmp_path: Path, flags: tuple[str, ...], code: str) -> None:
         """Wrong usage ends with status 2, says what to do, and writes nothing."""
         (tmp_path / "mine.csv").write_text("mine")
-        said = filled("export", *flags)
-        assert said.status == 2
-        assert code in said.err
+        result = filled("export", *flags)
+        assert result.status == 2
+        assert code in result.err
         assert [(path.name, path.read_text()) for path in tmp_path.glob("*.csv")] == [("mine.csv", "mine")]
         assert filled("export", "--out", "mine.csv", "--overwrite").status == 0
 
     def test_restored(self, filled: Command) -> None:
         """A position that the ledger has not reached, or no longer holds, ends with status 3."""
         for since in ("2", "1@000000000000"):
-            said = filled("export", "--out", "a.csv", "--since", since)
-            assert (said.status, "WINDROW-LEDGER-RESTORED" in said.err) == (3, True)
+            result = filled("export", "--out", "a.csv", "--since", since)
+            assert (result.status, "WINDROW-LEDGER-RESTORED" in result.err) == (3, True)
 
     def test_reader_gone(self, filled: Command, tmp_path: Path) -> None:
         """A reader of standard output that stops early ends the export without an error."""
@@ -109,5 +109,7 @@ class TestExport:
             "loaded = {'pyspark', 'numba'} & set(sys.modules); "
             "sys.exit(f'loaded {loaded}' if loaded else status)"
         )
-        done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        completed = subprocess.run(
+            [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert completed.returncode == 0, completed.stderr

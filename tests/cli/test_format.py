@@ -36,9 +36,9 @@ class TestCheck:
     def test_good(self, ready: Command, tmp_path: Path) -> None:
         """Good files end with 0, their first records as a table with types, and their messages; nothing is written."""
         before = sorted(tmp_path.iterdir())
-        said = ready("ingest", "--check", "good.csv", "--rejects", "rejects.csv")
-        assert (said.status, said.err) == (0, "")
-        lines = [" ".join(line.split()) for line in said.out.splitlines()]
+        result = ready("ingest", "--check", "good.csv", "--rejects", "rejects.csv")
+        assert (result.status, result.err) == (0, "")
+        lines = [" ".join(line.split()) for line in result.out.splitlines()]
         assert lines[0] == "good.csv: 18 bytes, 2 good records"
         at = lines.index("name value")
         assert lines[at + 1] == "string int64"
@@ -48,12 +48,12 @@ class TestCheck:
 
     def test_bad(self, ready: Command, tmp_path: Path) -> None:
         """Bad records end it with status 1, each with file and line, byte, reason, field and its begin as it stands."""
-        said = ready("ingest", "--check", "good.csv", "bad.csv", "--rejects", "rejects.csv")
-        assert said.status == 1
-        assert "bad.csv: 32 bytes, 2 good records, 1 rejected (9 bytes)\n" in said.out
-        assert "  bad.csv:4, byte 19: format_cast value: 'x' is not a valid int64\n" in said.out
-        assert "\n      [red]c,x\n" in said.out
-        assert "rejects.csv: the bytes of 1 bad record." in said.out
+        result = ready("ingest", "--check", "good.csv", "bad.csv", "--rejects", "rejects.csv")
+        assert result.status == 1
+        assert "bad.csv: 32 bytes, 2 good records, 1 rejected (9 bytes)\n" in result.out
+        assert "  bad.csv:4, byte 19: format_cast value: 'x' is not a valid int64\n" in result.out
+        assert "\n      [red]c,x\n" in result.out
+        assert "rejects.csv: the bytes of 1 bad record." in result.out
         assert (tmp_path / "rejects.csv").read_text() == "name,value\n[red]c,x\n"
 
     def test_sample(self, ready: Command, tmp_path: Path) -> None:
@@ -69,19 +69,19 @@ class TestCheck:
     def test_what_a_terminal_obeys(self, ready: Command, tmp_path: Path) -> None:
         """No value, detail or record of a file reaches the terminal as an order to it."""
         (tmp_path / "odd.csv").write_text("name,value\n\x1b[2Ja,1\nb,\x1b[2J\n")
-        said = ready("ingest", "--check", "odd.csv")
-        assert said.out.count("\\x1b[2J") == 4
-        assert "\x1b" not in said.out
+        result = ready("ingest", "--check", "odd.csv")
+        assert result.out.count("\\x1b[2J") == 4
+        assert "\x1b" not in result.out
 
     def test_standard_input(self, ready: Command, tmp_path: Path) -> None:
         """`-` reads standard input to its end."""
         program = "import sys; from windrow.cli import main; sys.exit(main())"
         arguments = [sys.executable, "-c", program, "ingest", "--check", "-", "--json"]
-        said = subprocess.run(
+        result = subprocess.run(
             arguments, input=b"name,value\na,1\nb", cwd=tmp_path, capture_output=True, check=False, timeout=300
         )
-        assert said.returncode == 1, said.stderr
-        assert b'"reason": "format_columns"' in said.stdout
+        assert result.returncode == 1, result.stderr
+        assert b'"reason": "format_columns"' in result.stdout
 
     @pytest.mark.parametrize(
         ("settings", "says"),
@@ -99,33 +99,33 @@ class TestCheck:
     def test_wrong_settings(self, ready: Command, tmp_path: Path, settings: str, says: str) -> None:
         """Wrong settings end it with status 2 before anything is read, and the error names the setting and its line."""
         (tmp_path / "windrow.toml").write_text(settings)
-        said = ready("ingest", "--check", "absent.csv")
-        assert (said.status, said.out) == (2, "")
-        assert says in said.err
+        result = ready("ingest", "--check", "absent.csv")
+        assert (result.status, result.out) == (2, "")
+        assert says in result.err
 
     def test_run_tells_the_same(self, ready: Command, tmp_path: Path) -> None:
         """A run over a raw depot refuses the same settings with the same line."""
         assert ready("ingest", "good.csv", "--format", "csv").status == 0
         (tmp_path / "windrow.toml").write_text(SETTINGS.replace("int64", "integer"))
-        said = ready("run", "--once")
-        assert said.status == 2
-        assert "windrow.toml, line 13: [format] field 'value'" in said.err
+        result = ready("run", "--once")
+        assert result.status == 2
+        assert "windrow.toml, line 13: [format] field 'value'" in result.err
 
     @pytest.mark.parametrize(("file", "says"), [("absent.csv", "No such file"), (".", "is a directory")])
     def test_unreadable(self, ready: Command, file: str, says: str) -> None:
         """A file that cannot be read ends it with status 3."""
-        said = ready("ingest", "--check", "good.csv", file)
-        assert (said.status, said.out) == (3, "")
-        assert "WINDROW-FILE-UNREADABLE" in said.err
-        assert says in said.err
+        result = ready("ingest", "--check", "good.csv", file)
+        assert (result.status, result.out) == (3, "")
+        assert "WINDROW-FILE-UNREADABLE" in result.err
+        assert says in result.err
 
     def test_output_that_is_there(self, ready: Command, tmp_path: Path) -> None:
         """A file that is there already is not written over."""
-        said = ready("ingest", "--check", "bad.csv", "--rejects", "bad.csv")
-        assert (said.status, "WINDROW-OUTPUT" in said.err) == (2, True)
+        result = ready("ingest", "--check", "bad.csv", "--rejects", "bad.csv")
+        assert (result.status, "WINDROW-OUTPUT" in result.err) == (2, True)
 
 
 def test_rejects_alone(windrow: Command) -> None:
     """A file for rejects without --check is refused."""
-    said = windrow("ingest", "good.csv", "--format", "csv", "--rejects", "rejects.csv")
-    assert (said.status, "--rejects goes with --check" in said.err) == (2, True)
+    result = windrow("ingest", "good.csv", "--format", "csv", "--rejects", "rejects.csv")
+    assert (result.status, "--rejects goes with --check" in result.err) == (2, True)

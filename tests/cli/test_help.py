@@ -26,11 +26,11 @@ def test_groups(windrow: Command, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", [*typer.main.get_command(app).commands])  # type: ignore[attr-defined]
 def test_every_command_has_help_with_an_example(windrow: Command, name: str) -> None:
     """Each command's help ends with an example, and has --json and --debug."""
-    said = windrow(name, "--help")
-    assert said.status == 0
-    assert f"Example: windrow {name}" in said.out
-    assert "--json" in said.out
-    assert "--debug" in said.out
+    result = windrow(name, "--help")
+    assert result.status == 0
+    assert f"Example: windrow {name}" in result.out
+    assert "--json" in result.out
+    assert "--debug" in result.out
 
 
 @pytest.mark.parametrize(("name", "shown"), [("ingest", "[format]"), ("bridge", "[mqtt]"), ("ingest", "*.parquet")])

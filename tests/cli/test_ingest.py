@@ -54,8 +54,8 @@ class TestRawFiles:
         """Ingest says how many bytes and chunks came in and where, and that a file is known, for each raw format."""
         (tmp_path / "a").write_bytes(b"1,2\n" * 300_000)
         (tmp_path / "[b]").write_bytes(b"")
-        said = windrow("ingest", "a", "[b]", "--format", format_)
-        assert said.out.splitlines() == [
+        result = windrow("ingest", "a", "[b]", "--format", format_)
+        assert result.out.splitlines() == [
             "a: 1,200,000 bytes as 2 chunks in depot version 1.",
             "[b]: 0 bytes as 1 chunk in depot version 2.",
         ]
@@ -90,22 +90,22 @@ class TestRawFiles:
         (tmp_path / "a").write_bytes(b"1,2\n")
         publish(tmp_path, message("a"))
         assert windrow("ingest", "messages.parquet", "--depot", "messages").status == 0
-        said = windrow("ingest", "a", "--format", "csv", "--depot", "messages")
-        assert (said.status, "does not hold raw chunks" in said.err) == (3, True)
+        result = windrow("ingest", "a", "--format", "csv", "--depot", "messages")
+        assert (result.status, "does not hold raw chunks" in result.err) == (3, True)
         assert windrow("ingest", "a", "--format", "csv").status == 0
-        said = windrow("ingest", "messages.parquet")
-        assert (said.status, "holds raw chunks, not messages" in said.err) == (3, True)
+        result = windrow("ingest", "messages.parquet")
+        assert (result.status, "holds raw chunks, not messages" in result.err) == (3, True)
         assert windrow("ingest", "messages.parquet", "--raw-source", "a").status == 2
         assert "length-prefixed" in windrow("ingest", "a", "--format", "xml").err
         (tmp_path / "a").write_bytes(b"1,2\n3,4\n")
-        said = windrow("ingest", "a", "--format", "csv")
-        assert (said.status, "has grown or was replaced" in said.err) == (2, True)
+        result = windrow("ingest", "a", "--format", "csv")
+        assert (result.status, "has grown or was replaced" in result.err) == (2, True)
 
     def test_catalog_table(self, windrow: Command, tmp_path: Path) -> None:
         """A table by name is found where it was written down, without Spark; without that, the error says who does."""
         (tmp_path / "a").write_bytes(b"1,2\n")
-        said = windrow("ingest", "a", "--format", "csv", "--depot", "main.raw")
-        assert (said.status, "windrow init" in said.err) == (3, True)
+        result = windrow("ingest", "a", "--format", "csv", "--depot", "main.raw")
+        assert (result.status, "windrow init" in result.err) == (3, True)
         (tmp_path / ".windrow").mkdir()
         (tmp_path / ".windrow" / "paths.json").write_text(json.dumps({"main.raw": str(tmp_path / "there")}))
         assert windrow("ingest", "a", "--format", "csv", "--depot", "main.raw").status == 0

@@ -56,9 +56,9 @@ class TestInit:
 
     def test_raw(self, windrow: Command, tmp_path: Path) -> None:
         """With --raw the depot takes chunks, and no ledger is made; a depot of messages is refused."""
-        said = windrow("init", "--raw")
-        assert "Raw depot data/depot is there." in said.out
-        assert "--format csv" in said.out
+        result = windrow("init", "--raw")
+        assert "Raw depot data/depot is there." in result.out
+        assert "--format csv" in result.out
         assert chunks.is_raw(pa.schema(DeltaTable(tmp_path / "data/depot").schema().to_arrow()))
         assert not (tmp_path / "data/ledger").exists()
         assert windrow("init", "--raw", "--json").json()["raw"]

@@ -69,11 +69,11 @@ def batched(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_loads(batched: Path, command: list[str], never: set[str]) -> None:
     """A command that asks loads neither Spark nor compiler nor what only others need, pandas least of all."""
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", PROGRAM, *command], cwd=batched, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
-    loaded = set(done.stdout.rpartition("loaded ")[2].split())
+    assert completed.returncode == 0, completed.stderr
+    loaded = set(completed.stdout.rpartition("loaded ")[2].split())
     assert "windrow" in loaded
     assert loaded & never == set()
 
@@ -87,10 +87,10 @@ def test_memory(batched: Path, told: str | None, kind: str, monkeypatch: pytest.
     asking = PROGRAM.replace(
         'print("loaded"', 'import pyarrow\nprint(pyarrow.default_memory_pool().backend_name, "loaded"'
     )
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", asking, "status", "--json"], cwd=batched, capture_output=True, text=True, check=True
     )
-    assert kind in done.stdout.splitlines()[-1].split()
+    assert kind in completed.stdout.splitlines()[-1].split()
 
 
 def test_builds() -> None:
@@ -129,5 +129,5 @@ libc.fflush(ctypes.c_void_p(out))
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_info"), reason="arenas are glibc's")
 def test_threads_share_arenas() -> None:
     """Memory that was freed on one thread serves the next: eight threads do not have an arena each."""
-    done = subprocess.run([sys.executable, "-c", ON_THREADS], capture_output=True, text=True, check=True)
-    assert 1 <= done.stdout.count("<heap nr=") <= 2, done.stdout
+    completed = subprocess.run([sys.executable, "-c", ON_THREADS], capture_output=True, text=True, check=True)
+    assert 1 <= completed.stdout.count("<heap nr=") <= 2, completed.stdout

@@ -13,10 +13,10 @@ class TestMaintain:
             filled("tick", "--all")
         would = filled("maintain", "--dry-run")
         assert would.status == 0, would.err
-        done = filled("maintain")
-        assert done.status == 0, done.err
+        result = filled("maintain")
+        assert result.status == 0, result.err
         assert "files would be compacted" in would.out
-        assert done.out.splitlines()[0].endswith("4 small files compacted into 2.")
+        assert result.out.splitlines()[0].endswith("4 small files compacted into 2.")
         assert filled("maintain").out.count("nothing to do") == 2
         assert filled("verify").status == 0
 
@@ -39,16 +39,16 @@ class TestMaintain:
         spark.sql(f"ALTER TABLE delta.`{tmp_path}/data/ledger` SET TBLPROPERTIES ({properties})")
         assert "has deletionVectors" in filled("maintain", "--table", "ledger").err
         monkeypatch.setenv("WINDROW_ENGINE", "auto")
-        done = filled("maintain", "--table", "ledger")
-        assert (done.status, done.err) == (0, "")
-        assert "dropped" in done.out
+        result = filled("maintain", "--table", "ledger")
+        assert (result.status, result.err) == (0, "")
+        assert "dropped" in result.out
 
     def test_wrong_table(self, filled: Command) -> None:
         """Another word than ledger or depot is wrong usage."""
-        said = filled("maintain", "--table", "both")
-        assert (said.status, "Say ledger or depot" in said.err) == (2, True)
+        result = filled("maintain", "--table", "both")
+        assert (result.status, "Say ledger or depot" in result.err) == (2, True)
 
     def test_no_tables(self, windrow: Command) -> None:
         """Without a ledger there is an error and no table is made."""
-        said = windrow("maintain")
-        assert (said.status, "WINDROW-TABLE-MISSING" in said.err) == (3, True)
+        result = windrow("maintain")
+        assert (result.status, "WINDROW-TABLE-MISSING" in result.err) == (3, True)

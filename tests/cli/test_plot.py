@@ -14,9 +14,9 @@ class TestPlot:
         """The picture of a key is written in the format that its name asks for."""
         pytest.importorskip("altair")
         for name, begins in (("k.html", b"<!DOCTYPE html>"), ("k.png", b"\x89PNG")):
-            said = filled("plot", "--key", "k", "--out", name)
-            assert said.status == 0, said.err
-            assert "3 batches and 1 rejected message" in said.out
+            result = filled("plot", "--key", "k", "--out", name)
+            assert result.status == 0, result.err
+            assert "3 batches and 1 rejected message" in result.out
             assert (tmp_path / name).read_bytes().lstrip().startswith(begins)
 
     def test_json(self, filled: Command) -> None:
@@ -63,13 +63,13 @@ class TestPlot:
     def test_mistakes(self, filled: Command, arguments: tuple[str, ...], says: str) -> None:
         """What cannot be drawn or written is wrong usage, said in words, and no file is left behind."""
         pytest.importorskip("altair")
-        said = filled("plot", *arguments)
-        assert (said.status, says in said.err) == (2, True), said.err
+        result = filled("plot", *arguments)
+        assert (result.status, says in result.err) == (2, True), result.err
         assert not Path("p.html").exists()
 
     def test_missing_extra(self, filled: Command, monkeypatch: pytest.MonkeyPatch) -> None:
         """Without the packages that draw, the error names the extra before anything is read."""
         monkeypatch.setattr(plot.extra, "find_spec", lambda name: None if name == "vl_convert" else find_spec(name))
-        said = filled("plot", "--out", "p.html", "--ledger", "nowhere")
-        assert said.status == 2
-        assert "windrow-delta[plot]" in said.err
+        result = filled("plot", "--out", "p.html", "--ledger", "nowhere")
+        assert result.status == 2
+        assert "windrow-delta[plot]" in result.err

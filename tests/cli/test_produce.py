@@ -24,11 +24,11 @@ class TestProduce:
         """Lines become messages and messages batches; a line that is no message is rejected with its content."""
         later = FIRST | {"event_time": 160_000_000, "received_at": 160_000_000, "payload": {"value": 21.5}}
         file = lines(tmp_path / "lines", FIRST, "no JSON", FIRST | {"type": "u"}, "", FIRST | {"colour": "red"}, later)
-        said = windrow("produce", file, "--id", "p")
-        assert (said.status, said.out.count("\n")) == (0, 1)
-        assert "6 messages sent" in said.out
-        assert "3 of them are not valid messages and will be rejected." in said.out
-        told = [json.loads(line) for line in said.err.splitlines()]
+        result = windrow("produce", file, "--id", "p")
+        assert (result.status, result.out.count("\n")) == (0, 1)
+        assert "6 messages sent" in result.out
+        assert "3 of them are not valid messages and will be rejected." in result.out
+        told = [json.loads(line) for line in result.err.splitlines()]
         assert [(line["event"], line["line"]) for line in told] == [("no message", line) for line in (2, 4, 5)]
         assert told[2]["reason"] == "no column is mapped to its field 'colour'"
         document = windrow("run", "--once", "--json").json()
@@ -53,21 +53,21 @@ class TestProduce:
         assert document["depot_version"] == DeltaTable(tmp_path / "data/depot").version()
         [fault] = document["invalid_lines"]
         assert (fault["line"], fault["reason"][:14]) == (2, "it is not JSON")
-        said = windrow("produce", lines(tmp_path / "lines", FIRST, "x", FIRST), "--id", "p", "--json")
-        document = said.json()
+        result = windrow("produce", lines(tmp_path / "lines", FIRST, "x", FIRST), "--id", "p", "--json")
+        document = result.json()
         assert (document["messages"], document["skipped"], document["sequence"]) == (1, 2, 3)
-        assert json.loads(said.err)["lines"] == 2
-        said = windrow("produce", "lines", "--id", "p")
-        assert "0 messages sent" in said.out
-        assert "3 lines before them were in the depot." in said.out
+        assert json.loads(result.err)["lines"] == 2
+        result = windrow("produce", "lines", "--id", "p")
+        assert "0 messages sent" in result.out
+        assert "3 lines before them were in the depot." in result.out
 
     def test_strict(self, windrow: Command, tmp_path: Path) -> None:
         """With --strict the first invalid line ends it with 2; when it is mended the same command goes on."""
         file = lines(tmp_path / "lines", FIRST, FIRST, {"key": "a"}, FIRST, "")
-        said = windrow("produce", file, "--id", "p", "--strict")
-        assert said.status == 2
-        assert "WINDROW-MESSAGE: line 3 is not a message: type is missing" in said.err
-        assert "Lines up to 2 are in the depot" in said.err
+        result = windrow("produce", file, "--id", "p", "--strict")
+        assert result.status == 2
+        assert "WINDROW-MESSAGE: line 3 is not a message: type is missing" in result.err
+        assert "Lines up to 2 are in the depot" in result.err
         assert DeltaTable(tmp_path / "data/depot").count() == 2
         lines(tmp_path / "lines", FIRST, FIRST, FIRST, FIRST)
         document = windrow("produce", "lines", "--id", "p", "--strict", "--json").json()
@@ -82,10 +82,10 @@ class TestProduce:
         """Another input under the same id is an error, and nothing of it is sent unless that is asked for."""
         windrow("produce", lines(tmp_path / "lines", FIRST, FIRST), "--id", "p")
         file = lines(tmp_path / "other", *other)
-        said = windrow("produce", file, "--id", "p")
-        assert said.status == 2
-        assert "WINDROW-INPUT-MISMATCH" in said.err
-        assert "--no-resume" in said.err
+        result = windrow("produce", file, "--id", "p")
+        assert result.status == 2
+        assert "WINDROW-INPUT-MISMATCH" in result.err
+        assert "--no-resume" in result.err
         assert DeltaTable(tmp_path / "data/depot").count() == 2
         document = windrow("produce", file, "--id", "p", "--no-resume", "--json").json()
         assert (document["messages"], document["sequence"]) == (len(other), 2 + len(other))
@@ -115,17 +115,17 @@ class TestProduce:
     def test_refused(self, windrow: Command, tmp_path: Path, arguments: list[str], code: str) -> None:
         """What cannot be done is said before anything is sent."""
         lines(tmp_path / "lines", FIRST)
-        said = windrow("produce", *arguments)
-        assert (said.status, said.out) == (2, "")
-        assert said.err.startswith(code)
+        result = windrow("produce", *arguments)
+        assert (result.status, result.out) == (2, "")
+        assert result.err.startswith(code)
 
     def test_other_table(self, windrow: Command, tmp_path: Path) -> None:
         """A table that is no depot is refused."""
         import pyarrow as pa
 
         write_deltalake(tmp_path / "table", pa.table({"colour": ["red"]}))
-        said = windrow("produce", lines(tmp_path / "lines", FIRST), "--id", "p", "--depot", "table")
-        assert (said.status, said.err.partition(":")[0]) == (3, "WINDROW-INCOMPATIBLE-TABLE")
+        result = windrow("produce", lines(tmp_path / "lines", FIRST), "--id", "p", "--depot", "table")
+        assert (result.status, result.err.partition(":")[0]) == (3, "WINDROW-INCOMPATIBLE-TABLE")
 
     def test_cannot_be_written(self, windrow: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """When the depot takes nothing more the error says why, and up to which line all is there."""
@@ -139,11 +139,11 @@ class TestProduce:
         lines(tmp_path / "lines", FIRST, FIRST, FIRST)
         monkeypatch.setattr(Settings, "producer_options", impatient)
         monkeypatch.setattr(writer.DepotWriter, "_write", full)
-        said = windrow("produce", "lines", "--id", "p", "--json")
-        assert (said.status, said.out) == (3, "")
-        assert "WINDROW-DELIVERY-TIMEOUT" in said.err
-        assert "no space left on device" in said.err
-        assert "Lines up to 2 are in the depot: the same command resumes after them." in said.err
+        result = windrow("produce", "lines", "--id", "p", "--json")
+        assert (result.status, result.out) == (3, "")
+        assert "WINDROW-DELIVERY-TIMEOUT" in result.err
+        assert "no space left on device" in result.err
+        assert "Lines up to 2 are in the depot: the same command resumes after them." in result.err
         monkeypatch.undo()
         monkeypatch.chdir(tmp_path)
         # An attempt that began before may still have written the third line.
@@ -186,8 +186,8 @@ class TestRaw:
         assert rows["sequence"].to_pylist() == list(range(1, 14))
         assert b"".join(rows["bytes"].to_pylist()) == 2 * data
         assert rows["last"].to_pylist() == [False] * 12 + [True]
-        said = windrow(*given)
-        assert (said.status, "has ended" in said.err) == (2, True)
+        result = windrow(*given)
+        assert (result.status, "has ended" in result.err) == (2, True)
         assert DeltaTable("raw").to_pyarrow_table().num_rows == 13
 
     @pytest.mark.parametrize(

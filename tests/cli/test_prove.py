@@ -57,12 +57,12 @@ def test_version(filled: Command) -> None:
 )
 def test_refused(filled: Command, flags: list[str], says: str) -> None:
     """What names no message, or not one, says what is missing."""
-    said = filled("prove", *flags)
-    assert (said.status != 0, says in said.err) == (True, True), said.err
+    result = filled("prove", *flags)
+    assert (result.status != 0, says in result.err) == (True, True), result.err
 
 
 def test_out(filled: Command) -> None:
     """A file that cannot be written is an error with a hint."""
     [rejection] = filled("show", "--rejected", "--json").json()
-    said = filled("prove", rejection["id"], "--out", "nowhere/one.json")
-    assert (said.status, "--out" in said.err) == (2, True)
+    result = filled("prove", rejection["id"], "--out", "nowhere/one.json")
+    assert (result.status, "--out" in result.err) == (2, True)

@@ -23,30 +23,30 @@ def engine(request: pytest.FixtureRequest) -> Any:
 class TestCheck:
     def test_warnings_end_with_0(self, filled: Command, engine: str) -> None:
         """A sound ledger ends with 0 although a warning fails, of which the rows are shown."""
-        said = filled("quality", "--engine", engine)
-        assert said.status == 0, said.err
-        assert "books_balance" in said.out
-        assert "warning  rejected_share: The share of rejected messages" in said.out
-        assert "rejected=1  messages_read=5  share=0.2" in said.out
-        assert "looked at 2 closed batches, 1 open batch, 1 rejected message, 1 microbatch" in said.out
-        assert "expectations, 0 critical, 1 warning, 0 info failed" in said.out
+        result = filled("quality", "--engine", engine)
+        assert result.status == 0, result.err
+        assert "books_balance" in result.out
+        assert "warning  rejected_share: The share of rejected messages" in result.out
+        assert "rejected=1  messages_read=5  share=0.2" in result.out
+        assert "looked at 2 closed batches, 1 open batch, 1 rejected message, 1 microbatch" in result.out
+        assert "expectations, 0 critical, 1 warning, 0 info failed" in result.out
 
     def test_fail_on(self, filled: Command, engine: str, tmp_path: Path) -> None:
         """With --fail-on warning the same ledger ends with 1; --json says where the Data Docs are."""
         options = ("--fail-on", "warning", "--max-rejected", "0.1", "--data-docs", "site", "--json")
-        said = filled("quality", "--engine", engine, *options)
-        document = said.json()
-        assert (said.status, document["ok"], document["failed"]["warning"]) == (1, True, 1)
+        result = filled("quality", "--engine", engine, *options)
+        document = result.json()
+        assert (result.status, document["ok"], document["failed"]["warning"]) == (1, True, 1)
         assert document["docs"] == str(tmp_path / "site" / "index.html")
         assert (tmp_path / "site" / "index.html").is_file()
 
     def test_critical_ends_with_1(self, filled: Command, engine: str, tmp_path: Path) -> None:
         """A batch that disappeared from the ledger ends with 1, and the books are shown."""
         DeltaTable(tmp_path / "data" / "ledger").delete("state = 'closed'")
-        said = filled("quality", "--engine", engine)
-        assert said.status == 1
-        assert "critical  closed_batches_there:" in said.out
-        assert "nothing to look at: no closed batch" in said.out
+        result = filled("quality", "--engine", engine)
+        assert result.status == 1
+        assert "critical  closed_batches_there:" in result.out
+        assert "nothing to look at: no closed batch" in result.out
 
 
 class TestWithoutSpark:
@@ -69,16 +69,16 @@ class TestWithoutSpark:
 
     def test_missing(self, windrow: Command) -> None:
         """Where there is no ledger the error says so."""
-        said = windrow("quality", "--engine", "auto", "--ledger", "nowhere")
-        assert (said.status, "WINDROW-TABLE-MISSING" in said.err) == (3, True), said.err
+        result = windrow("quality", "--engine", "auto", "--ledger", "nowhere")
+        assert (result.status, "WINDROW-TABLE-MISSING" in result.err) == (3, True), result.err
 
     def test_sql(self, windrow: Command, tmp_path: Path) -> None:
         """With --sql each invariant is printed as a statement over this ledger."""
-        said = windrow("quality", "--sql", "--ledger", "some/ledger")
-        assert said.status == 0
-        assert said.out.count(";\n") == len(INVARIANTS)
-        assert f"FROM delta.`{tmp_path}/some/ledger` WHERE state = 'rejected'" in said.out
-        assert "{" not in said.out
+        result = windrow("quality", "--sql", "--ledger", "some/ledger")
+        assert result.status == 0
+        assert result.out.count(";\n") == len(INVARIANTS)
+        assert f"FROM delta.`{tmp_path}/some/ledger` WHERE state = 'rejected'" in result.out
+        assert "{" not in result.out
 
     @pytest.mark.parametrize(
         ("arguments", "says"),
@@ -89,8 +89,8 @@ class TestWithoutSpark:
     )
     def test_mistakes(self, windrow: Command, arguments: tuple[str, ...], says: str) -> None:
         """What cannot be checked is wrong usage, said in words."""
-        said = windrow("quality", *arguments)
-        assert (said.status, says in said.err) == (2, True), said.err
+        result = windrow("quality", *arguments)
+        assert (result.status, says in result.err) == (2, True), result.err
 
     def test_missing_extra(self, filled: Command, monkeypatch: pytest.MonkeyPatch) -> None:
         """Without Great Expectations the error names the extra."""
@@ -102,5 +102,5 @@ class TestWithoutSpark:
             return found(name, *arguments)
 
         monkeypatch.setattr(builtins, "__import__", without)
-        said = filled("quality", "--engine", "embedded")
-        assert (said.status, "windrow-delta[quality]" in said.err) == (2, True), said.err
+        result = filled("quality", "--engine", "embedded")
+        assert (result.status, "windrow-delta[quality]" in result.err) == (2, True), result.err

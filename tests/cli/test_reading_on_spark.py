@@ -65,11 +65,11 @@ def test_relative_paths(tables: Path, capsys: pytest.CaptureFixture[str], monkey
 @pytest.mark.slow
 def test_verify(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every message is found and decided again, and the report says that nobody looked at files and logs."""
-    found = answer(tables, capsys, "verify", "--engine", "spark")
-    [books] = found["books"]
+    document = answer(tables, capsys, "verify", "--engine", "spark")
+    [books] = document["books"]
     assert (books["messages_read"], books["matched"], books["redecided"], books["lost"]) == (10, 10, 10, 0)
-    assert found["differences"] == []
-    assert [finding for finding in found["findings"] if "files and logs" in finding]
+    assert document["differences"] == []
+    assert [finding for finding in document["findings"] if "files and logs" in finding]
     assert books["ledger_version"] == 2
 
 
@@ -96,8 +96,8 @@ def test_verify_of_a_value_that_cannot_be_cast(
         """
     )
     assert main(["run", "--engine", "spark", "--config", f"{tmp_path}/windrow.toml"]) == 0
-    found = answer(tmp_path, capsys, "verify", "--engine", "spark")
-    assert found["differences"] == []
+    document = answer(tmp_path, capsys, "verify", "--engine", "spark")
+    assert document["differences"] == []
     [refused] = answer(tmp_path, capsys, "show", "--engine", "spark", "--rejected")
     assert refused["detail"] == "sequence: 'x' is not a valid BIGINT"
 
@@ -109,8 +109,8 @@ def test_verify_finds_a_lost_batch(tables: Path, spark: SparkSession, capsys: py
     [batch, *_] = answer(tables, capsys, "show", "--engine", "spark", "--closed")
     spark.sql(f"DELETE FROM {ledger} WHERE id = '{batch['id']}'")
     try:
-        found = answer(tables, capsys, "verify", "--engine", "spark", status=1)
-        assert found["books"][0]["lost"] == batch["message_count"]
+        document = answer(tables, capsys, "verify", "--engine", "spark", status=1)
+        assert document["books"][0]["lost"] == batch["message_count"]
     finally:
         spark.sql(f"RESTORE {ledger} TO VERSION AS OF 2")
 
@@ -126,8 +126,8 @@ def test_show(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.ci
 def test_tune(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Other windows are tried on the messages of the depot."""
-    found = answer(tables, capsys, "tune", "--engine", "spark", "--windows", "10s,30s", "--delays", "5s")
-    assert (found["messages"], found["depot_versions"]) == (10, [1, 2])
+    document = answer(tables, capsys, "tune", "--engine", "spark", "--windows", "10s,30s", "--delays", "5s")
+    assert (document["messages"], document["depot_versions"]) == (10, [1, 2])
 
 
 @pytest.mark.slow
@@ -147,8 +147,12 @@ def count(microbatch: Microbatch) -> None:
         patched.syspath_prepend(str(tables))
         assert main(["run", "readings:topology", "--engine", "spark", "--config", f"{tables}/windrow.toml"]) == 0
         spark.sql(f"ALTER TABLE delta.`{tables}/states` SET TBLPROPERTIES ({ONLY_SPARK})")
-        found = answer(tables, capsys, "status", "readings:topology", "--engine", "spark")
-        assert (found["states"], found["lag"]["messages"], found["totals"]["messages"]) == ({"counts": 1}, 0, 10)
+        document = answer(tables, capsys, "status", "readings:topology", "--engine", "spark")
+        assert (document["states"], document["lag"]["messages"], document["totals"]["messages"]) == (
+            {"counts": 1},
+            0,
+            10,
+        )
         [row] = answer(tables, capsys, "status", "readings:topology", "--history", "20", "--engine", "spark")[
             "microbatches"
         ]
@@ -158,11 +162,15 @@ def count(microbatch: Microbatch) -> None:
 @pytest.mark.slow
 def test_status(tables: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     """What waits, the clocks and the reach of both tables come from the logs as Spark reads them."""
-    found = answer(tables, capsys, "status", "--engine", "spark")
-    assert (found["depots"][0]["version"], found["depots"][0]["read_version"], found["lag"]["messages"]) == (2, 2, 0)
-    assert found["ledger"]["version"] >= 2
-    assert (found["totals"]["messages"], len(found["clocks"])) == (10, 1)
-    assert found["ledger"]["readable_range"] == {"version": 0, "retention": "90d"}
+    document = answer(tables, capsys, "status", "--engine", "spark")
+    assert (document["depots"][0]["version"], document["depots"][0]["read_version"], document["lag"]["messages"]) == (
+        2,
+        2,
+        0,
+    )
+    assert document["ledger"]["version"] >= 2
+    assert (document["totals"]["messages"], len(document["clocks"])) == (10, 1)
+    assert document["ledger"]["readable_range"] == {"version": 0, "retention": "90d"}
     depot = f"delta.`{tables}/depot`"
     spark.sql(f"INSERT INTO {depot} VALUES ('pump', struct('heat', timestamp'{AT.format(59)}'), 'x')")
     spark.sql(f"DELETE FROM {depot} WHERE value = 'x'")

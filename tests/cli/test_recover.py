@@ -10,8 +10,8 @@ class TestRecover:
         wrong = filled("recover", "--depot", "nowhere")
         assert (wrong.status, "there is no depot" in wrong.err) == (3, True)
         max(log.glob("*.json")).write_bytes(b"")
-        said = filled("recover", "--dry-run")
-        assert "would go back to version 0: version 1 would be set aside." in said.out
+        result = filled("recover", "--dry-run")
+        assert "would go back to version 0: version 1 would be set aside." in result.out
         done = filled("recover", "--json").json()
         assert (done["version"], done["first"], done["last"], done["dry_run"]) == (0, 1, 1, False)
         assert Path(done["directory"]).is_dir()

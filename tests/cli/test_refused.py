@@ -69,8 +69,8 @@ class TestShow:
 class TestExport:
     def test_bytes(self, refusing: Command, tmp_path: Path) -> None:
         """The bytes come as they were, in the order of their sources; mended, they can be ingested again."""
-        said = refusing("export", "--rejected", "--format", "raw", "--out", "refused")
-        assert "4 refused records" in said.out
+        result = refusing("export", "--rejected", "--format", "raw", "--out", "refused")
+        assert "4 refused records" in result.out
         assert (tmp_path / "refused").read_bytes() == WORD + SHORT + SHORT + NO_TEXT
         (tmp_path / "mended.csv").write_bytes(b"ts,device,value\n" + WORD.replace(b"word", b"2"))
         assert refusing("ingest", "mended.csv", "--format", "csv").status == 0
@@ -88,19 +88,19 @@ class TestExport:
     @pytest.mark.parametrize("options", [[], ["--messages"], ["--rejected", "--key", "k"]])
     def test_what_has_no_bytes(self, refusing: Command, options: list[str]) -> None:
         """Batches and messages are not written as bytes, and bytes have no key to choose them by."""
-        said = refusing("export", *options, "--format", "raw", "--out", "refused")
-        assert (said.status, "WINDROW-OUTPUT" in said.err) == (2, True)
+        result = refusing("export", *options, "--format", "raw", "--out", "refused")
+        assert (result.status, "WINDROW-OUTPUT" in result.err) == (2, True)
 
     def test_another_ledger(self, filled: Command) -> None:
         """Where no format refuses anything there is nothing to write like this."""
-        said = filled("export", "--rejected", "--format", "raw", "--out", "refused")
-        assert (said.status, "raw depot" in said.err) == (2, True)
+        result = filled("export", "--rejected", "--format", "raw", "--out", "refused")
+        assert (result.status, "raw depot" in result.err) == (2, True)
 
 
 class TestVerify:
     def test_books(self, refusing: Command) -> None:
         """Verify says how much of what was rejected the format refused, and finds no difference."""
-        said = refusing("verify")
-        assert said.status == 0
-        assert "rejected (4 of them by the format)" in said.out
+        result = refusing("verify")
+        assert result.status == 0
+        assert "rejected (4 of them by the format)" in result.out
         assert refusing("verify", "--json").json()["books"][0]["rejected_by_format"] == 4

@@ -9,28 +9,28 @@ class TestReplay:
     def test_equal(self, filled: Command) -> None:
         """The same rules give the same digest, and exit status 0; nothing is left behind."""
         before = set(Path.cwd().iterdir())
-        said = filled("replay")
-        assert said.status == 0, said.err
-        assert "5 messages of depot versions 1 to 1, under the recorded rules, with the recorded ticks" in said.out
-        assert "equal, to the last byte" in said.out
+        result = filled("replay")
+        assert result.status == 0, result.err
+        assert "5 messages of depot versions 1 to 1, under the recorded rules, with the recorded ticks" in result.out
+        assert "equal, to the last byte" in result.out
         assert set(Path.cwd().iterdir()) == before
 
     def test_different(self, filled: Command) -> None:
         """A ledger that was changed by hand ends it with exit status 1, and the batch and both values are named."""
         DeltaTable("data/ledger").update(updates={"open_reason": "'size'"}, predicate="state = 'closed'")
-        said = filled("replay")
-        assert said.status == 1
-        assert "must be equal" in said.out
-        assert "open_reason: size -> message" in said.out
+        result = filled("replay")
+        assert result.status == 1
+        assert "must be equal" in result.out
+        assert "open_reason: size -> message" in result.out
         assert filled("replay", "--json").json()["ok"] is False
 
     def test_other_rules(self, filled: Command) -> None:
         """Other rules list what changes and where messages went; the new ledger stays and can be looked at."""
-        said = filled("replay", "--window", "20s", "--max-delay", "12s", "--into", "other")
-        assert said.status == 0, said.err
-        assert "too_old -> batch/" in said.out
-        assert "appear" in said.out
-        assert "The new ledger is other" in said.out
+        result = filled("replay", "--window", "20s", "--max-delay", "12s", "--into", "other")
+        assert result.status == 0, result.err
+        assert "too_old -> batch/" in result.out
+        assert "appear" in result.out
+        assert "The new ledger is other" in result.out
         assert filled("verify", "--ledger", "other").status == 0
         assert filled("show", "--rejected", "--ledger", "other", "--json").json() == []
 
@@ -57,6 +57,6 @@ class TestReplay:
             (("--key", "nobody"), "nobody"),
             (("--from", "9"), "from 9"),
         ):
-            said = filled("replay", *arguments)
-            assert said.status == 2
-            assert what in said.err
+            result = filled("replay", *arguments)
+            assert result.status == 2
+            assert what in result.err

@@ -18,10 +18,10 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_writes(filled: Command, tmp_path: Path) -> None:
     """The command says what it wrote and the verdict, also as one document; the page is there by its usual name."""
-    said = filled("report")
-    assert said.status == 0, said.err
-    assert "Wrote report.html (" in said.out
-    assert "No pictures: pictures need vl_convert" in said.out
+    result = filled("report")
+    assert result.status == 0, result.err
+    assert "Wrote report.html (" in result.out
+    assert "No pictures: pictures need vl_convert" in result.out
     document = filled("report", "--out", "other.html", "--json").json()
     assert document["bytes"] == (tmp_path / "other.html").stat().st_size
     assert document["charts"] == []
@@ -33,8 +33,8 @@ def test_writes(filled: Command, tmp_path: Path) -> None:
 
 def test_alarm(filled: Command, tmp_path: Path) -> None:
     """A condition that holds is on the page and on standard error, and ends the command with 1."""
-    said = filled("report", "--fail-if", "rejected>0", "--json")
-    assert (said.status, said.json()["verdict"], said.json()["failed"]) == (1, "alarm", [said.err.strip()])
+    result = filled("report", "--fail-if", "rejected>0", "--json")
+    assert (result.status, result.json()["verdict"], result.json()["failed"]) == (1, "alarm", [result.err.strip()])
     assert "rejected>0 holds: rejected is 1" in parsed(tmp_path / "report.html").text("verdict")
 
 
@@ -43,8 +43,8 @@ def test_topology(counting: Command, tmp_path: Path) -> None:  # noqa: F811
     missing = counting("report", "seen:topology")
     assert (missing.status, "never ran" in missing.err) == (2, True), missing.err
     counting("run", "seen:topology")
-    said = counting("report", "seen:topology", "--fail-if", "lag>1h", "--json")
-    assert said.status == 0, said.err
+    result = counting("report", "seen:topology", "--fail-if", "lag>1h", "--json")
+    assert result.status == 0, result.err
     shown = parsed(tmp_path / "report.html")
     assert shown.rows["states"] == [["state", "rows"], ["seen", "1"]]
     assert shown.column("due", 0) == ["hour"]
@@ -65,14 +65,14 @@ def test_topology(counting: Command, tmp_path: Path) -> None:  # noqa: F811
 )
 def test_mistakes(filled: Command, arguments: tuple[str, ...], status: int, says: str) -> None:
     """What cannot be written or read is said in words, and no page is left behind."""
-    said = filled("report", *arguments)
-    assert (said.status, says in said.err) == (status, True), said.err
+    result = filled("report", *arguments)
+    assert (result.status, says in result.err) == (status, True), result.err
     assert not Path("report.html").exists()
 
 
 def test_missing_extra(filled: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without templates, the error names the extra before anything is read."""
     monkeypatch.setattr(page, "find_spec", lambda name: None)
-    said = filled("report", "--ledger", "nowhere")
-    assert said.status == 2
-    assert "windrow-delta[report]" in said.err
+    result = filled("report", "--ledger", "nowhere")
+    assert result.status == 2
+    assert "windrow-delta[report]" in result.err

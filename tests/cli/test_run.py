@@ -18,10 +18,10 @@ class TestRun:
         """A run says how much it read, accepted, rejected, opened and closed; a second one finds nothing."""
         publish(tmp_path, message("a", 100 * SECOND, 100 * SECOND), message("a", 0, 100 * SECOND))
         windrow("ingest", "messages.parquet")
-        said = windrow("run")
-        assert said.status == 0
-        assert "2 messages read, 1 accepted, 1 rejected; 1 batch opened" in said.out
-        [started, microbatch, ended] = map(json.loads, said.err.splitlines())
+        result = windrow("run")
+        assert result.status == 0
+        assert "2 messages read, 1 accepted, 1 rejected; 1 batch opened" in result.out
+        [started, microbatch, ended] = map(json.loads, result.err.splitlines())
         assert (started["event"], started["engine"]) == ("run started", "embedded")
         assert (microbatch["event"], microbatch["messages"]) == ("microbatch", 2)
         assert (ended["event"], ended["rejected"]) == ("run ended", 1)
@@ -115,29 +115,29 @@ class TestRun:
     @pytest.mark.parametrize("others", [(), ("--once",), ("--dry-run",)])
     def test_maintenance_interval_without_interval(self, windrow: Command, others: tuple[str, ...]) -> None:
         """A run that ends never maintains, and says so to who asks it for that."""
-        said = windrow("run", "--maintenance-interval", "1h", *others)
-        assert (said.status, "--maintenance-interval needs --interval" in said.err) == (2, True)
+        result = windrow("run", "--maintenance-interval", "1h", *others)
+        assert (result.status, "--maintenance-interval needs --interval" in result.err) == (2, True)
 
     def test_once_and_every_exclude_each_other(self, windrow: Command) -> None:
         """Contradicting flags are wrong usage."""
-        said = windrow("run", "--once", "--interval", "1s")
-        assert said.status == 2
-        assert "WINDROW-SETTINGS" in said.err
+        result = windrow("run", "--once", "--interval", "1s")
+        assert result.status == 2
+        assert "WINDROW-SETTINGS" in result.err
 
 
 class TestLog:
     def test_flags(self, filled: Command) -> None:
         """--log-format and --log-level win over [log] of the file, setting by setting; the document stays alone."""
         Path("windrow.toml").write_text('idle_timeout = "never"\n[log]\nlevel = "warning"\n')
-        said = filled("run", "--json")
-        assert (said.json()["messages"], said.err) == (0, "")
-        said = filled("run", "--log-level", "info", "--log-format", "pretty")
-        assert [line.split("]", 1)[1].split()[:2] for line in said.err.splitlines()] == [
+        result = filled("run", "--json")
+        assert (result.json()["messages"], result.err) == (0, "")
+        result = filled("run", "--log-level", "info", "--log-format", "pretty")
+        assert [line.split("]", 1)[1].split()[:2] for line in result.err.splitlines()] == [
             ["run", "started"],
             ["run", "ended"],
         ]
-        said = filled("tick", "--to", "1970-01-01T00:10:00Z", "--log-level", "info")
-        assert [json.loads(line)["event"] for line in said.err.splitlines()] == [
+        result = filled("tick", "--to", "1970-01-01T00:10:00Z", "--log-level", "info")
+        assert [json.loads(line)["event"] for line in result.err.splitlines()] == [
             "run started",
             "microbatch",
             "run ended",
@@ -169,12 +169,12 @@ class TestErrors:
     )
     def test_status_and_message(self, windrow: Command, arguments: tuple[str, ...], status: int, says: str) -> None:
         """Wrong usage ends with 2, a failing world with 3, both with one or two lines and no traceback."""
-        said = windrow(*arguments)
-        assert said.status == status
-        assert says in said.err
-        assert len([line for line in said.err.splitlines() if not line.startswith("{")]) <= 3
-        assert "Traceback" not in said.err
-        assert said.out == ""
+        result = windrow(*arguments)
+        assert result.status == status
+        assert says in result.err
+        assert len([line for line in result.err.splitlines() if not line.startswith("{")]) <= 3
+        assert "Traceback" not in result.err
+        assert result.out == ""
 
     def test_debug_shows_the_traceback(self, windrow: Command) -> None:
         """With --debug the error itself comes through."""

@@ -27,8 +27,8 @@ class TestShow:
     def test_key(self, filled: Command) -> None:
         """A key that has no batches gives an empty list, not an error."""
         assert filled("show", "--key", "k", "--json").json()
-        said = filled("show", "--key", "nobody")
-        assert (said.status, "Nothing like this" in said.out) == (0, True)
+        result = filled("show", "--key", "nobody")
+        assert (result.status, "Nothing like this" in result.out) == (0, True)
 
     def test_key_has_rejected_messages_too(self, filled: Command) -> None:
         """A key alone shows its closed batches and its rejected messages; asked for closed ones, only those."""
@@ -53,22 +53,22 @@ class TestShow:
 
     def test_unknown_id(self, filled: Command) -> None:
         """An id that is not there is an error that says where to look."""
-        said = filled("show", "batch//k/1/0")
-        assert said.status == 2
-        assert "WINDROW-NOT-FOUND" in said.err
-        assert "nearest" in said.err
+        result = filled("show", "batch//k/1/0")
+        assert result.status == 2
+        assert "WINDROW-NOT-FOUND" in result.err
+        assert "nearest" in result.err
 
 
 class TestMessage:
     def test_where_it_went(self, filled: Command) -> None:
         """For a message show says in which batch it is, or why it was rejected and what would have kept it."""
-        said = filled("show", "--key", "k", "--type", "a", "--event-time", "1970-01-01T00:01:40Z")
-        assert "1. closed" in said.out
-        assert "in batch//k/95000000/0" in said.out
-        assert "by microbatch 1" in said.out
-        said = filled("show", "--key", "k", "--event-time", "1970-01-01T00:02:00")
-        assert "too_old: max_delay was 5 s; it came 11 s after its time" in said.out
-        assert 'max_delay = "11s" would have kept it' in said.out
+        result = filled("show", "--key", "k", "--type", "a", "--event-time", "1970-01-01T00:01:40Z")
+        assert "1. closed" in result.out
+        assert "in batch//k/95000000/0" in result.out
+        assert "by microbatch 1" in result.out
+        result = filled("show", "--key", "k", "--event-time", "1970-01-01T00:02:00")
+        assert "too_old: max_delay was 5 s; it came 11 s after its time" in result.out
+        assert 'max_delay = "11s" would have kept it' in result.out
 
     def test_json(self, filled: Command) -> None:
         """With --json the arrivals are a list."""
@@ -86,10 +86,10 @@ class TestMessage:
 
     def test_nearest_batch(self, filled: Command) -> None:
         """Where no message has the time, show names the nearest times and the nearest batch."""
-        said = filled("show", "--key", "k", "--event-time", "1970-01-01T00:01:44Z")
-        assert said.status == 2
+        result = filled("show", "--key", "k", "--event-time", "1970-01-01T00:01:44Z")
+        assert result.status == 2
         near = "Its nearest batch is batch//k/95000000/0, 1970-01-01T00:01:35Z to 1970-01-01T00:01:45Z."
-        assert near in " ".join(said.err.split())
+        assert near in " ".join(result.err.split())
         assert near in " ".join(filled("show", "--key", "k", "--event-time", "1970-01-01T00:00:00Z").err.split())
 
     @pytest.mark.parametrize(
@@ -108,5 +108,5 @@ class TestMessage:
     )
     def test_mistakes(self, filled: Command, arguments: tuple[str, ...], says: str) -> None:
         """What cannot be looked up is wrong usage, said in words."""
-        said = filled("show", *arguments)
-        assert (said.status, says in said.err) == (2, True), said.err
+        result = filled("show", *arguments)
+        assert (result.status, says in result.err) == (2, True), result.err

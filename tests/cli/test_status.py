@@ -36,20 +36,20 @@ def watching(directory: Path, *arguments: str, terminal: int | None = None) -> I
 class TestFailIf:
     def test_names_what_holds(self, filled: Command) -> None:
         """When one of several conditions holds the status ends with 1 and names that one only."""
-        said = filled("status", "--fail-if", "rejected>0", "--fail-if", "lag>5m", "--fail-if", "open_batches>1000")
-        assert said.status == 1
-        assert said.err == "rejected>0 holds: rejected is 1\n"
-        assert "read    5 messages" in said.out
+        result = filled("status", "--fail-if", "rejected>0", "--fail-if", "lag>5m", "--fail-if", "open_batches>1000")
+        assert result.status == 1
+        assert result.err == "rejected>0 holds: rejected is 1\n"
+        assert "read    5 messages" in result.out
 
     def test_none_holds(self, filled: Command) -> None:
         """When none holds the status ends with 0, and the document says that none failed."""
-        said = filled("status", "--json", "--fail-if", "rejected>1", "--fail-if", "paused")
-        assert (said.status, said.err, said.json()["failed"]) == (0, "", [])
+        result = filled("status", "--json", "--fail-if", "rejected>1", "--fail-if", "paused")
+        assert (result.status, result.err, result.json()["failed"]) == (0, "", [])
 
     def test_json(self, filled: Command) -> None:
         """With --json the document names the conditions that hold; without conditions it has no such field."""
-        said = filled("status", "--json", "--fail-if", "open_batches>=1")
-        assert (said.status, said.json()["failed"]) == (1, ["open_batches>=1 holds: open_batches is 1"])
+        result = filled("status", "--json", "--fail-if", "open_batches>=1")
+        assert (result.status, result.json()["failed"]) == (1, ["open_batches>=1 holds: open_batches is 1"])
         assert "failed" not in filled("status", "--json").json()
 
     def test_oldest_open_goes_by_the_clock_of_the_source(self, filled: Command) -> None:
@@ -76,9 +76,9 @@ class TestFailIf:
     def test_paused(self, filled: Command) -> None:
         """A paused ledger is an alarm, a line of the status and a finding of the doctor, until it is resumed."""
         assert filled("pause").status == 0
-        said = filled("status", "--fail-if", "paused")
-        assert (said.status, said.err) == (1, "paused\n")
-        assert "nothing is read until `windrow resume`" in said.out
+        result = filled("status", "--fail-if", "paused")
+        assert (result.status, result.err) == (1, "paused\n")
+        assert "nothing is read until `windrow resume`" in result.out
         assert "the ledger is paused" in filled("doctor").out
         assert filled("resume").status == 0
         assert filled("status", "--fail-if", "paused").status == 0
@@ -157,13 +157,13 @@ def _until(terminal: int, text: str, times: int) -> str:
 class TestStatus:
     def test_says_where_the_ledger_stands(self, filled: Command, tmp_path: Path) -> None:
         """Status names what was read, what is open and closed, what was rejected, and what would have kept it."""
-        said = filled("status")
-        assert said.status == 0
-        assert "read    5 messages in 1 microbatch" in said.out
-        assert "closed  2 batches with 3 messages" in said.out
-        assert "batch//k/155000000/0" in said.out
-        assert "nothing waits" in said.out
-        assert "11 s would have kept every message" in said.out
+        result = filled("status")
+        assert result.status == 0
+        assert "read    5 messages in 1 microbatch" in result.out
+        assert "closed  2 batches with 3 messages" in result.out
+        assert "batch//k/155000000/0" in result.out
+        assert "nothing waits" in result.out
+        assert "11 s would have kept every message" in result.out
         publish(tmp_path, message("b", 161 * SECOND, 161 * SECOND))
         filled("ingest", "messages.parquet")
         assert "1 message in 1 version wait" in filled("status").out
@@ -183,12 +183,14 @@ class TestStatus:
             "loaded = {'pyspark', 'numba', 'pandas'} & set(sys.modules); "
             "sys.exit(f'loaded {loaded}' if loaded else status)"
         )
-        done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        completed = subprocess.run(
+            [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert completed.returncode == 0, completed.stderr
 
     def test_missing_ledger(self, windrow: Command) -> None:
         """Without a ledger status says which command makes one."""
-        said = windrow("status")
-        assert said.status == 3
-        assert "WINDROW-TABLE-MISSING" in said.err
-        assert "windrow init" in said.err
+        result = windrow("status")
+        assert result.status == 3
+        assert "WINDROW-TABLE-MISSING" in result.err
+        assert "windrow init" in result.err

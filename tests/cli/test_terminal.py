@@ -51,13 +51,13 @@ def hostile(tmp_path_factory: pytest.TempPathFactory, batched: Path) -> Path:
 def run(directory: Path, encoding: str, *arguments: str) -> str:
     """Run a command in a process of its own; return all it printed, after which it must not have crashed."""
     environment = os.environ | {"PYTHONIOENCODING": f"{encoding}:strict", "WINDROW_ENGINE": "embedded"}
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", SCRIPT, *arguments], cwd=directory, env=environment, capture_output=True, check=False
     )
-    said = (done.stdout + done.stderr).decode(encoding)
+    said = (completed.stdout + completed.stderr).decode(encoding)
     assert "UNEXPECTED" not in said, said
     assert "Traceback" not in said, said
-    return done.stdout.decode(encoding) if "--json" in arguments else said
+    return completed.stdout.decode(encoding) if "--json" in arguments else said
 
 
 class TestControls:
@@ -65,9 +65,9 @@ class TestControls:
     def test_reading_commands(self, hostile: Path, windrow: Command, tmp_path: Path, line: str) -> None:
         """No command that reads prints or draws a control character, whatever keys, payloads and arguments hold."""
         shutil.copytree(hostile, tmp_path, dirs_exist_ok=True)
-        said = windrow(*line.split(" "))
-        assert "UNEXPECTED" not in said.err
-        for text in (said.out, said.err):
+        result = windrow(*line.split(" "))
+        assert "UNEXPECTED" not in result.err
+        for text in (result.out, result.err):
             assert CONTROLS.findall(text) == []
         for picture in [*tmp_path.glob("*.svg"), *tmp_path.glob("*.html")]:
             assert "\x1b" not in picture.read_text(encoding="utf-8")

@@ -10,5 +10,5 @@ class TestTick:
 
     def test_time_that_is_none(self, filled: Command) -> None:
         """A time that cannot be read is wrong usage, with an example."""
-        said = filled("tick", "--to", "noon")
-        assert (said.status, "2026-01-31T12:00:00Z" in said.err) == (2, True)
+        result = filled("tick", "--to", "noon")
+        assert (result.status, "2026-01-31T12:00:00Z" in result.err) == (2, True)

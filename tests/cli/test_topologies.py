@@ -44,9 +44,9 @@ class TestRun:
     def test_once(self, counting: Command) -> None:
         """A run says what it read, a second one finds nothing, and neither touches the ledger of the batcher."""
         before = counting("status", "--json").json()
-        said = counting("run", "seen:topology")
-        assert said.status == 0
-        assert "message" in said.out
+        result = counting("run", "seen:topology")
+        assert result.status == 0
+        assert "message" in result.out
         assert "Nothing new, nothing due." in counting("run", "seen:topology").out
         after = counting("status", "--json").json()
         assert after["ledger"] == before["ledger"]
@@ -177,9 +177,9 @@ def count_types(microbatch: Microbatch) -> None:
     assert "the states are equal" in counting("replay", "seen:topology").out
     assert "--continue needs --into" in counting("replay", "seen:topology", "--continue").err
     assert "--continue and --ticks merged need a topology" in counting("replay", "--ticks", "merged").err
-    said = counting("replay", "seen:topology", "--ticks", "merged", "--into", "data/again", "--continue")
-    assert said.status == 0
-    assert "Then 0 microbatches of what came since." in said.out
+    result = counting("replay", "seen:topology", "--ticks", "merged", "--into", "data/again", "--continue")
+    assert result.status == 0
+    assert "Then 0 microbatches of what came since." in result.out
 
 
 def test_depots(counting: Command) -> None:
@@ -232,18 +232,18 @@ def test_options_refused(counting: Command, given: list[str]) -> None:
 def test_the_table_of_states_is_no_ledger(counting: Command, command: list[str]) -> None:
     """Commands of the batcher refuse the table of states; `maintain` looks after it."""
     counting("run", "seen:topology")
-    said = counting(*command, "--ledger", "data/seen")
-    assert said.status == (0 if command[0] == "maintain" else 3), said.err
-    assert "Traceback" not in said.err
+    result = counting(*command, "--ledger", "data/seen")
+    assert result.status == (0 if command[0] == "maintain" else 3), result.err
+    assert "Traceback" not in result.err
 
 
 def test_verify(counting: Command) -> None:
     """The books of a topology balance, also against a replay, until somebody loses a microbatch."""
     counting("run", "seen:topology")
-    said = counting("verify", "seen:topology", "--replay", "--strict")
-    assert said.status == 0, said.out
-    assert "no difference" in said.out
-    assert "depot messages, versions 0 to" in said.out
+    result = counting("verify", "seen:topology", "--replay", "--strict")
+    assert result.status == 0, result.out
+    assert "no difference" in result.out
+    assert "depot messages, versions 0 to" in result.out
     report = counting("verify", "seen:topology", "--json").json()
     assert (report["ok"], report["complete"], report["states"][0]["rows"]) == (True, True, 1)
     table = DeltaTable("data/seen")
@@ -277,9 +277,9 @@ def test_watch(counting: Command, monkeypatch: pytest.MonkeyPatch) -> None:
         return False
 
     monkeypatch.setattr("windrow.runtime.wall_clock.WallClock.wait", wait)
-    said = counting("status", "seen:topology", "--watch", "--interval", "1s")
-    assert said.status == 0
-    [first, second] = said.out.splitlines()
+    result = counting("status", "seen:topology", "--watch", "--interval", "1s")
+    assert result.status == 0
+    [first, second] = result.out.splitlines()
     assert "microbatch 1; nothing waits; seen 1 row" in first
     assert first.split("  ")[1] == second.split("  ")[1]
 

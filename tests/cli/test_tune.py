@@ -16,9 +16,9 @@ class TestTune:
         One table has a line for each delay, the other one for each window; the rules as they are and the delay that
         keeps enough are marked, and so are windows that are too short.
         """
-        said = filled("tune", *PAIRS, "--keep-percent", "100")
-        assert said.status == 0, said.err
-        delays, windows = said.out.split("Which window?")
+        result = filled("tune", *PAIRS, "--keep-percent", "100")
+        assert result.status == 0, result.err
+        delays, windows = result.out.split("Which window?")
         lines = [" ".join(line.split()) for line in delays.splitlines()]
         assert "max_delay rejected wait 95 %" in lines
         assert any(line.startswith("5 s 20.00 %") and line.endswith("now") for line in lines)
@@ -36,8 +36,8 @@ class TestTune:
         assert "came twice" not in filled("tune", *PAIRS).out
         depot = DeltaTable(tmp_path / "data/depot")
         write_deltalake(depot, depot.to_pyarrow_table(), mode="append")
-        said = filled("tune", "--windows", "10s", "--delays", "1h")
-        assert "with 1 h 5 of the 5 rejected came twice, which no max_delay changes" in said.out
+        result = filled("tune", "--windows", "10s", "--delays", "1h")
+        assert "with 1 h 5 of the 5 rejected came twice, which no max_delay changes" in result.out
 
     def test_json(self, filled: Command) -> None:
         """
@@ -60,8 +60,8 @@ class TestTune:
         """
         When the limit leaves messages out, that is said aloud.
         """
-        said = filled("tune", *PAIRS, "--limit", "2")
-        assert "There are more: these are the last 2 (--limit; --from and --to choose others)." in said.out
+        result = filled("tune", *PAIRS, "--limit", "2")
+        assert "There are more: these are the last 2 (--limit; --from and --to choose others)." in result.out
         assert filled("tune", *PAIRS, "--limit", "2", "--json").json()["truncated"] is True
 
     def test_picture(self, filled: Command, tmp_path: Path) -> None:
@@ -69,8 +69,8 @@ class TestTune:
         The picture is written in the format that its name asks for.
         """
         pytest.importorskip("altair")
-        said = filled("tune", *PAIRS, "--out", "t.png")
-        assert said.status == 0, said.err
+        result = filled("tune", *PAIRS, "--out", "t.png")
+        assert result.status == 0, result.err
         assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
 
     @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ class TestTune:
         """
         What cannot be tried is wrong usage, said in words.
         """
-        said = filled("tune", *arguments)
-        assert (said.status, says in said.err) == (2, True), said.err
+        result = filled("tune", *arguments)
+        assert (result.status, says in result.err) == (2, True), result.err
 
     def test_missing_extra(self, filled: Command, monkeypatch: pytest.MonkeyPatch) -> None:
         """

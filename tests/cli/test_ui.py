@@ -12,9 +12,9 @@ from tests.cli.conftest import Command
 
 def test_duration(filled: Command) -> None:
     """It prints its address, and after its duration nothing listens there any more."""
-    said = filled("ui", "--json", "--duration", "1s")
-    address = urlsplit(said.json()["address"])
-    assert (said.status, address.hostname) == (0, "127.0.0.1")
+    result = filled("ui", "--json", "--duration", "1s")
+    address = urlsplit(result.json()["address"])
+    assert (result.status, address.hostname) == (0, "127.0.0.1")
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((address.hostname, address.port), timeout=5)
 
@@ -30,6 +30,6 @@ def test_duration(filled: Command) -> None:
 )
 def test_refused(windrow: Command, flags: list[str], says: str) -> None:
     """A server whose every page would be an error is not started."""
-    said = windrow("ui", "--duration", "10s", *flags)
-    assert (said.status, said.out) == (2, "")
-    assert says in said.err
+    result = windrow("ui", "--duration", "10s", *flags)
+    assert (result.status, result.out) == (2, "")
+    assert says in result.err

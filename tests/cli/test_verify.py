@@ -14,18 +14,18 @@ from tests.cli.conftest import Command
 class TestVerify:
     def test_books_balance(self, filled: Command) -> None:
         """A sound ledger verifies with exit status 0, at every version asked for."""
-        said = filled("verify", "--ledger-version", "0", "--ledger-version", "1")
-        assert said.status == 0
-        assert "5 messages read = 1 in open batches + 3 in closed batches + 1 rejected" in said.out
-        assert "5 ok, 0 lost, 0 duplicated, 0 unexpected" in said.out
+        result = filled("verify", "--ledger-version", "0", "--ledger-version", "1")
+        assert result.status == 0
+        assert "5 messages read = 1 in open batches + 3 in closed batches + 1 rejected" in result.out
+        assert "5 ok, 0 lost, 0 duplicated, 0 unexpected" in result.out
         assert filled("verify", "--json").json()["ok"] is True
 
     def test_derived_again(self, filled: Command) -> None:
         """It says how much was derived again; within a bound what is left is said, and --all leaves nothing."""
-        said = filled("verify", "--max-messages", "0")
-        assert said.status == 0
-        assert "derived again: 5 decisions, the batches of 0 of" in said.out
-        assert said.out.splitlines()[-1] == "not checked: what is named above; in the rest no difference"
+        result = filled("verify", "--max-messages", "0")
+        assert result.status == 0
+        assert "derived again: 5 decisions, the batches of 0 of" in result.out
+        assert result.out.splitlines()[-1] == "not checked: what is named above; in the rest no difference"
         assert filled("verify", "--max-messages", "0", "--strict").status == 1
         assert filled("verify", "--all", "--strict").status == 0
         (books,) = filled("verify", "--all", "--json").json()["books"]
@@ -34,9 +34,9 @@ class TestVerify:
     def test_a_difference_ends_with_1(self, filled: Command, tmp_path: Path) -> None:
         """A message that disappeared from the ledger is a difference, named as lost."""
         DeltaTable(tmp_path / "data" / "ledger").delete("state = 'rejected'")
-        said = filled("verify")
-        assert said.status == 1
-        assert "1 lost" in said.out
+        result = filled("verify")
+        assert result.status == 1
+        assert "1 lost" in result.out
         assert filled("verify", "--json").json()["ok"] is False
 
 
@@ -55,13 +55,13 @@ class TestSince:
         assert {*tmp_path.iterdir()} == before
         with (tmp_path / "windrow.toml").open("a") as settings:
             settings.write('[verify]\nrecord = "verified.json"\n')
-        said = filled("verify")
-        assert said.out.splitlines()[-1].startswith("recorded in verified.json")
-        assert "relies on" not in said.out
-        said = filled("verify")
-        assert "relies on ledger version 1, verified on 20" in said.out.splitlines()[0]
-        assert "microbatches up to 1, depot up to version 1; open then: 1 message in 1 batch" in said.out
-        assert "1 message open then or read since = 1 in open batches" in said.out
+        result = filled("verify")
+        assert result.out.splitlines()[-1].startswith("recorded in verified.json")
+        assert "relies on" not in result.out
+        result = filled("verify")
+        assert "relies on ledger version 1, verified on 20" in result.out.splitlines()[0]
+        assert "microbatches up to 1, depot up to version 1; open then: 1 message in 1 batch" in result.out
+        assert "1 message open then or read since = 1 in open batches" in result.out
         assert filled("verify", "--ledger-version", "1", "--json").json()["since"] is None
         assert filled("verify", "--since", "0", "--json").json()["since"] is None
         assert filled("verify", "--json").json()["since"]["ledger_version"] == 1
@@ -70,17 +70,17 @@ class TestSince:
         """A torn record is said, and replaced after everything was verified; with --since it is an error."""
         monkeypatch.setenv("WINDROW_VERIFY__RECORD", "verified.json")
         (tmp_path / "verified.json").write_text("{")
-        said = filled("verify", "--since", "1")
-        assert (said.status, "WINDROW-NOT-FOUND" in said.err, "not a whole record" in said.err) == (2, True, True)
-        said = filled("verify")
-        assert (said.status, "nothing to rely on: verified.json is not a whole record" in said.out) == (0, True)
+        result = filled("verify", "--since", "1")
+        assert (result.status, "WINDROW-NOT-FOUND" in result.err, "not a whole record" in result.err) == (2, True, True)
+        result = filled("verify")
+        assert (result.status, "nothing to rely on: verified.json is not a whole record" in result.out) == (0, True)
         assert "relies on" in filled("verify").out
 
     def test_no_directory(self, filled: Command, monkeypatch: pytest.MonkeyPatch) -> None:
         """A record that cannot be written is an error after the report."""
         monkeypatch.setenv("WINDROW_VERIFY__RECORD", "nowhere/verified.json")
-        said = filled("verify")
-        assert (said.status, "no difference" in said.out, "WINDROW-OUTPUT" in said.err) == (2, True, True)
+        result = filled("verify")
+        assert (result.status, "no difference" in result.out, "WINDROW-OUTPUT" in result.err) == (2, True, True)
 
     @pytest.mark.parametrize("asked", [["words:topology"], ["--ledger-version", "1"]])
     def test_does_not_go_with(self, filled: Command, asked: list[str]) -> None:
@@ -111,15 +111,16 @@ def test_ctrl_c(filled: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     environment = os.environ | {"TMPDIR": str(tmp_path / "temporary"), "WINDROW_VERIFY__RECORD": "verified.json"}
     for options in ([], ["--json"]):
         command = [sys.executable, "-c", STOPPED, "1", *options]
-        said = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert said.returncode == 3, said.stderr
+        result = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert result.returncode == 3, result.stderr
         if options:
-            found = json.loads(said.stdout)
-            assert (found["ledger_version"], found["parts_done"], found["parts"]) == (1, 0, 1)
-            assert (found["proven_streams"], found["streams"], found["messages"]) == (0, 1, 4)
+            document = json.loads(result.stdout)
+            assert (document["ledger_version"], document["parts_done"], document["parts"]) == (1, 0, 1)
+            assert (document["proven_streams"], document["streams"], document["messages"]) == (0, 1, 4)
         else:
             assert (
-                "stopped while verifying ledger version 1: 0 of 1 part done, 1 part left; 0 of 1 stream" in said.stdout
+                "stopped while verifying ledger version 1: 0 of 1 part done, 1 part left; 0 of 1 stream"
+                in result.stdout
             )
         assert list((tmp_path / "temporary").iterdir()) == []
         assert not (tmp_path / "verified.json").exists()

@@ -80,22 +80,22 @@ def test_refused(windrow: Command, tmp_path: Path, command: tuple[str, ...], say
 def test_lock_that_cannot_be(windrow: Command) -> None:
     """A ledger where no lock can be is refused at once, not after the time for which a lock is waited for."""
     code = "import sys; from windrow.cli import main; sys.exit(main(['init', '--ledger', '/proc/x']))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 3
-    assert "WINDROW-TABLE-UNWRITABLE" in done.stderr
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert completed.returncode == 3
+    assert "WINDROW-TABLE-UNWRITABLE" in completed.stderr
 
 
 @pytest.mark.parametrize("command", [["tick"], ["tick", "--all"]])
 def test_no_spark_for_nothing(windrow: Command, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
     """Without a depot, tick and flush say so before they start Spark, which here could not start."""
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    said = windrow(*command, "--engine", "spark", "--depot", "nowhere")
-    assert "WINDROW-TABLE-MISSING" in said.err
+    result = windrow(*command, "--engine", "spark", "--depot", "nowhere")
+    assert "WINDROW-TABLE-MISSING" in result.err
 
 
 def test_waiting_is_no_error(windrow: Command) -> None:
     """A scheduled run that waits for its depot says so, and logs no error."""
-    said = windrow("run", "--allow-missing-depot")
-    assert said.status == 0
-    assert "Nothing to do yet: there is no depot" in said.out
-    assert "error" not in said.err
+    result = windrow("run", "--allow-missing-depot")
+    assert result.status == 0
+    assert "Nothing to do yet: there is no depot" in result.out
+    assert "error" not in result.err

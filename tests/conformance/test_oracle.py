@@ -79,15 +79,15 @@ def test_nothing_written() -> None:
 @pytest.mark.parametrize("batch", ["A", "B"])
 def test_twice_in_batches(batch: str) -> None:
     """A message that a batch has twice, or that two batches have, is counted twice."""
-    found = outcome([batched(FIRST), batched(SECOND_ONE), batched(SECOND_ONE, batch)], rejected=(3,))
-    assert defects(SENT_ROWS, found) == {"twice": 1}
+    result = outcome([batched(FIRST), batched(SECOND_ONE), batched(SECOND_ONE, batch)], rejected=(3,))
+    assert defects(SENT_ROWS, result) == {"twice": 1}
 
 
 def test_twice_on_record() -> None:
     """A message that was sent once, and is in a batch and rejected, is counted twice; sent twice it is not."""
-    found = outcome([batched(FIRST), batched(SECOND_ONE)], rejected=(2, 3))
-    assert defects(SENT_ROWS, found) == {"twice": 1}
-    assert defects([*SENT_ROWS, SECOND_ONE | {"received_at": 9 * SECOND}], found) == {}
+    result = outcome([batched(FIRST), batched(SECOND_ONE)], rejected=(2, 3))
+    assert defects(SENT_ROWS, result) == {"twice": 1}
+    assert defects([*SENT_ROWS, SECOND_ONE | {"received_at": 9 * SECOND}], result) == {}
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def test_altered(change: Row) -> None:
 
 def test_invented() -> None:
     """A message that nobody sent is altered."""
-    found = outcome([*SOUND.published.to_pylist(), batched(message(4))], rejected=(3,))
-    assert defects(SENT_ROWS, found) == {"altered": 1}
+    result = outcome([*SOUND.published.to_pylist(), batched(message(4))], rejected=(3,))
+    assert defects(SENT_ROWS, result) == {"altered": 1}
 
 
 def test_nameless() -> None:
@@ -140,9 +140,9 @@ def test_different() -> None:
 def test_unfinished_and_waiting() -> None:
     """What closed only when something newer came is unfinished if only its source was silent, else it waits."""
     last = message(4, at=60, source="b")
-    found = outcome([batched(FIRST), batched(SECOND_ONE), batched(last, "B")], rejected=(3,))
+    result = outcome([batched(FIRST), batched(SECOND_ONE), batched(last, "B")], rejected=(3,))
     quiet = pa.Table.from_pylist([{"sequence": one} for one in (1, 3)], schema=REJECTED)
-    assert defects([*SENT_ROWS, last], found, quiet=quiet) == {"unfinished": 1, "waiting": 1}
+    assert defects([*SENT_ROWS, last], result, quiet=quiet) == {"unfinished": 1, "waiting": 1}
 
 
 def test_stopped() -> None:

@@ -146,8 +146,8 @@ class TestAnotherTable:
         copied(other, table)
         assert not first.stands()
         same(table)
-        found = latest_snapshot(table, "ledger", first)
-        assert (found.table.metadata().id, found.version) == (DeltaTable(table).metadata().id, versions - 1)
+        snapshot = latest_snapshot(table, "ledger", first)
+        assert (snapshot.table.metadata().id, snapshot.version) == (DeltaTable(table).metadata().id, versions - 1)
         assert latest_table(table, "depot") is not known
 
     def test_set_back(self, table: str) -> None:
@@ -161,8 +161,8 @@ class TestAnotherTable:
         numbered(table, "p", 7)
         numbered(table, "p", 8)
         assert not first.stands()
-        found = latest_snapshot(table, "ledger", first)
-        assert (found.version, found.table.transaction_version("p")) == (3, 8)
+        snapshot = latest_snapshot(table, "ledger", first)
+        assert (snapshot.version, snapshot.table.transaction_version("p")) == (3, 8)
 
     def test_log_cleaned_up_behind_it(self, table: str) -> None:
         """If the last known entry is gone, the table is opened again at its checkpoint, whether or not it has grown."""

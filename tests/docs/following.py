@@ -67,11 +67,13 @@ class Following:
         commands = list(shell.lines(text))
         self._printed = ""
         for line in commands:
-            said = shell.run(line.command, self._windrow)
+            result = shell.run(line.command, self._windrow)
             expected = allowed if line is commands[-1] else 0
-            assert said.status == expected, f"{block.place}: {line.command}: {said.status}\n{said.out}{said.err}"
-            require_printed(f"{block.place}: {line.command}", line.shown, said.out + said.err)
-            self._printed += said.out + said.err
+            assert result.status == expected, (
+                f"{block.place}: {line.command}: {result.status}\n{result.out}{result.err}"
+            )
+            require_printed(f"{block.place}: {line.command}", line.shown, result.out + result.err)
+            self._printed += result.out + result.err
 
     def _script(self, block: Block, text: str) -> None:
         said = shell.script(text)

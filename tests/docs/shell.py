@@ -71,8 +71,8 @@ def run(command: str, windrow: Command) -> Said:
 
 def script(text: str) -> Said:
     """Run an `sh` block with bash, which stops at the first failure."""
-    done = subprocess.run(["bash", "-euc", HERE + text], capture_output=True, text=True, check=False)
-    return Said(done.returncode, done.stdout, done.stderr)
+    completed = subprocess.run(["bash", "-euc", HERE + text], capture_output=True, text=True, check=False)
+    return Said(completed.returncode, completed.stdout, completed.stderr)
 
 
 def _run(name: str, arguments: list[str], command: str, windrow: Command) -> Said:
@@ -83,8 +83,8 @@ def _run(name: str, arguments: list[str], command: str, windrow: Command) -> Sai
         return windrow(*arguments) if ends is None else _until_it_speaks(arguments, ends)
     if name == "python":
         given = [str(ROOT / word) if not Path(word).exists() and (ROOT / word).exists() else word for word in arguments]
-        done = subprocess.run([sys.executable, *given], capture_output=True, text=True, check=False)
-        return Said(done.returncode, done.stdout, done.stderr)
+        completed = subprocess.run([sys.executable, *given], capture_output=True, text=True, check=False)
+        return Said(completed.returncode, completed.stdout, completed.stderr)
     look_up = {"make": _targets, "pip": _extras, "spark-submit": _scripts}.get(name)
     assert look_up is not None, (
         f"{command}: nobody knows how to run {name!r}; say <!-- not run: why --> above the block"

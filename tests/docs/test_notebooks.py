@@ -64,8 +64,8 @@ def run(sample: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) 
 @pytest.mark.ci
 def test_explore_batches(run: Callable[..., Done]) -> None:
     """Batches, their messages and the rejections add up to the sample, and the picture has the messages of one key."""
-    done = run("explore_batches")
-    by_key, inside, outcomes = done.results
+    notebook = run("explore_batches")
+    by_key, inside, outcomes = notebook.results
     assert pc.sum(by_key["batches"]).as_py() == 18
     assert inside.num_rows == 20
     assert pc.sum(outcomes["messages"]).as_py() == 51_004
@@ -73,10 +73,10 @@ def test_explore_batches(run: Callable[..., Done]) -> None:
     assert refused == {"too_old", "duplicate"}
     shares = outcomes.group_by("source").aggregate([("percent", "sum")])["percent_sum"].to_pylist()
     assert shares == pytest.approx([100] * len(shares), abs=0.02)
-    assert done.names["by_type"].agg({"messages": "sum"}).first()[0] == pc.sum(by_key["messages"]).as_py()
-    datasets = done.names["chart"].to_dict()["datasets"]
+    assert notebook.names["by_type"].agg({"messages": "sum"}).first()[0] == pc.sum(by_key["messages"]).as_py()
+    datasets = notebook.names["chart"].to_dict()["datasets"]
     assert datasets.get("messages") or datasets["bands"]
-    assert {row["key"] for row in datasets["streams"]} == {done.names["key"]}
+    assert {row["key"] for row in datasets["streams"]} == {notebook.names["key"]}
 
 
 @pytest.mark.ci
@@ -84,14 +84,14 @@ def test_why_rejected(run: Callable[..., Done]) -> None:
     """Without parameters it takes the message that missed most, says which max_delay would have kept it, and draws
     it.
     """
-    done = run("why_rejected")
-    reasons, needed = done.results
+    notebook = run("why_rejected")
+    reasons, needed = notebook.results
     assert pc.sum(reasons["messages"]).as_py() == 338
-    assert done.names["mine"]["missed_by_us"] == 25_922_104
-    assert 'max_delay = "56s" would have kept it' in done.out
+    assert notebook.names["mine"]["missed_by_us"] == 25_922_104
+    assert 'max_delay = "56s" would have kept it' in notebook.out
     assert max(needed["all_need_seconds"].to_pylist()) == 56
-    drawn = done.names["chart"].to_dict()["datasets"]
-    assert done.names["mine"]["id"] in {row["id"] for row in drawn.get("messages", drawn.get("bands"))}
+    drawn = notebook.names["chart"].to_dict()["datasets"]
+    assert notebook.names["mine"]["id"] in {row["id"] for row in drawn.get("messages", drawn.get("bands"))}
 
 
 @pytest.mark.ci
@@ -99,14 +99,14 @@ def test_why_rejected_by_identity(run: Callable[..., Done], sample: Path) -> Non
     """Asked for a key, type and time it shows each arrival of that message: the one in a batch and the duplicate."""
     duplicates = DeltaTable(sample / "ledger").to_pyarrow_table(filters=[("state", "=", "rejected")])
     twice = duplicates.filter(pc.equal(duplicates["reason"], "duplicate")).slice(0, 1).to_pylist()[0]
-    done = run("why_rejected", key=twice["key"], type=twice["type"], time=twice["event_time"].isoformat())
-    outcomes = sorted(row["outcome"] for row in done.names["arrivals"].collect())
+    notebook = run("why_rejected", key=twice["key"], type=twice["type"], time=twice["event_time"].isoformat())
+    outcomes = sorted(row["outcome"] for row in notebook.names["arrivals"].collect())
     assert outcomes in (["closed", "duplicate"], ["duplicate", "open"])
-    assert "the first one wins" in done.out
-    assert {row["reason"] for row in done.results[0].to_pylist()} == {"duplicate"}
-    done = run("why_rejected", key="nobody", type="", time="")
-    assert "No rejected message matches the parameters" in done.out
-    assert done.names["chart"] is None
+    assert "the first one wins" in notebook.out
+    assert {row["reason"] for row in notebook.results[0].to_pylist()} == {"duplicate"}
+    notebook = run("why_rejected", key="nobody", type="", time="")
+    assert "No rejected message matches the parameters" in notebook.out
+    assert notebook.names["chart"] is None
 
 
 @pytest.mark.ci
@@ -114,35 +114,35 @@ def test_tune_rules(run: Callable[..., Done]) -> None:
     """A row for each pair that the parameters ask for, with the rejections that the ledger has for the rules in
     force.
     """
-    done = run("tune_rules", windows="10s, 45s", delays="5s,30s,56s")
-    tuned = done.names["tuned"].to_pylist()
+    notebook = run("tune_rules", windows="10s, 45s", delays="5s,30s,56s")
+    tuned = notebook.names["tuned"].to_pylist()
     assert [(row["window_us"] // 10**6, row["max_delay_us"] // 10**6) for row in tuned] == [
         (window, delay) for window in (10, 45) for delay in (5, 30, 56)
     ]
     as_it_is = tuned[4]
     assert (as_it_is["too_old"], as_it_is["duplicate"], as_it_is["batches"]) == (250, 88, 23)
-    pairs = done.names["chart"].to_dict()["datasets"]["pairs"]
+    pairs = notebook.names["chart"].to_dict()["datasets"]["pairs"]
     assert [pair["chosen"] for pair in pairs] == [False, False, False, False, True, False]
-    assert 'max_delay = "25s" rejects 413 of 51,004 as too old' in done.out
+    assert 'max_delay = "25s" rejects 413 of 51,004 as too old' in notebook.out
 
 
 @pytest.mark.ci
 def test_watch_batcher(run: Callable[..., Done], sample: Path) -> None:
     """It says where the ledger stands, that nothing waits, which sources there are, and which figure needs a look."""
-    done = run("watch_batcher", minutes="0")
-    stands, clocks, last, figures = (table.to_pylist() for table in done.results)
+    notebook = run("watch_batcher", minutes="0")
+    stands, clocks, last, figures = (table.to_pylist() for table in notebook.results)
     assert [(row["depot_version"], row["microbatch"], row["paused"]) for row in stands] == [(1, 1, False)]
-    assert "0 versions wait" in done.out
+    assert "0 versions wait" in notebook.out
     assert {row["source"] for row in clocks} == {"edge-a", "edge-b", "edge-c"}
     assert [(row["messages"], row["rejected"]) for row in last] == [(51_004, 338)]
     looks = {row["what"]: (row["figure"], row["look"]) for row in figures}
     assert looks["rejected in the last 10 microbatches, percent"] == (0.66, False)
     assert looks["the ledger is paused"] == (0, False)
-    bars = done.names["chart"].to_dict()["datasets"]["bars"]
+    bars = notebook.names["chart"].to_dict()["datasets"]["bars"]
     assert [(bar["messages"], bar["rejected"]) for bar in bars] == [(51_004, 338)]
     assert 0 < bars[0]["newest_ms"] < bars[0]["oldest_ms"]
     [noted] = windrow.reading.history(str(sample / "ledger"))["commit_ms"].to_pylist()
-    [drawn] = done.names["history"]["commit_ms"].to_pylist()
+    [drawn] = notebook.names["history"]["commit_ms"].to_pylist()
     assert 0 < drawn == pytest.approx(noted, abs=1_000)  # Spark goes by the time of the log's file
 
 
@@ -255,9 +255,9 @@ class TestPage:
         for line in lines:
             command = line.replace("demo/windrow.toml", str(sample / "windrow.toml"))
             command = command.replace(".venv/bin/python", sys.executable)
-            done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stderr
-            assert done.stdout
+            completed = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
+            assert completed.returncode == 0, completed.stderr
+            assert completed.stdout
 
     @pytest.mark.ci
     def test_python(self, sample: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

@@ -45,8 +45,8 @@ class TestExecutors:
         versions = log(versions=5, size=40)
         for number, rows in enumerate(versions):
             world.publish(rows)
-            done = world.runner(spark_engine, max_driver_messages=40, commit=commit, max_retries=0).once()
-            assert (len(done.microbatches), done.others) == (1, 0)
+            summary = world.runner(spark_engine, max_driver_messages=40, commit=commit, max_retries=0).once()
+            assert (len(summary.microbatches), summary.others) == (1, 0)
             assert world.history()[-1]["processed_on"] == ("executors" if number else "driver")
         assert world.canonical() == world.expected()
         world.assert_balanced()
@@ -214,8 +214,8 @@ class TestOneAmongMany:
         before = {row["id"]: row for row in world.rows("open")}
         assert sum(row["bytes"] for row in before.values()) > strategy.LITTLE_BYTES
         world.publish([message("b", NOW + SECOND, NOW + SECOND, key="k7", payload="one")])
-        done = world.runner(spark_engine, max_driver_messages=100).once()
-        assert (len(done.microbatches), done.others) == (1, 0)  # what follows the commit did not fail
+        summary = world.runner(spark_engine, max_driver_messages=100).once()
+        assert (len(summary.microbatches), summary.others) == (1, 0)  # what follows the commit did not fail
         ways = [(row["processed_on"], row["commit_mode"]) for row in world.history()]
         assert ways == [("executors", "merge"), ("driver", "merge")]
         after = {row["id"]: row for row in world.rows("open")}

@@ -242,10 +242,10 @@ class TestOthers:
 
 def same(world: World, known: TableSnapshot | None = None) -> TableSnapshot:
     """Compare what is known of the ledger by following it with what it says when it is opened."""
-    found = latest_snapshot(world.ledger, "ledger", known)
-    assert known is None or found.table is known.table
-    assert {*live_files(found.table)} == {*live_files(DeltaTable(world.ledger))}
-    return found
+    snapshot = latest_snapshot(world.ledger, "ledger", known)
+    assert known is None or snapshot.table is known.table
+    assert {*live_files(snapshot.table)} == {*live_files(DeltaTable(world.ledger))}
+    return snapshot
 
 
 @pytest.mark.parametrize(

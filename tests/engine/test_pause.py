@@ -183,11 +183,11 @@ class TestDryRun:
         values = {"max_messages": 60, "max_driver_messages": max_driver_messages, "idle_timeout": "1s"}
         rehearsed = world.runner(engine, rehearsing, **values).once()
         assert world.tables(engine).ledger.table() is None
-        done = world.runner(engine, **values).once()
-        assert len(done.microbatches) > 1
+        summary = world.runner(engine, **values).once()
+        assert len(summary.microbatches) > 1
         names = ("kind", "depot_version", "messages", "accepted", "rejected", "opened", "closed", "processed_on")
         assert [[getattr(microbatch, name) for name in names] for microbatch in rehearsed.microbatches] == [
-            [getattr(microbatch, name) for name in names] for microbatch in done.microbatches
+            [getattr(microbatch, name) for name in names] for microbatch in summary.microbatches
         ]
         version = world.version()
         world.publish(*log(versions=1, seed=9))

@@ -58,12 +58,12 @@ def _row(explored: Explored) -> list[str]:
 def write_table(path: Path, table: str, key: int | None, rows: Iterable[Sequence[str]]) -> None:
     """Replace a page's table; with a `key` only the rows that have the same first cells, and add the others."""
     page = path.read_text(encoding="utf-8")
-    found = re.search(rf"<!-- {table} -->\n\n((?:\|.*\n){{2}})((?:\|.*\n)*)", page)
-    if found is None:
+    match = re.search(rf"<!-- {table} -->\n\n((?:\|.*\n){{2}})((?:\|.*\n)*)", page)
+    if match is None:
         raise ValueError(f"{path} has no table of {table}")
     lines = [f"| {' | '.join(row)} |" for row in rows]
     if key is not None:
-        latest = {tuple(line.split(" | ")[:key]): line for line in [*found[2].splitlines(), *lines]}
+        latest = {tuple(line.split(" | ")[:key]): line for line in [*match[2].splitlines(), *lines]}
         lines = list(latest.values())
     new = "".join(f"{line}\n" for line in lines)
-    path.write_text(page[: found.start(2)] + new + page[found.end(2) :], encoding="utf-8")
+    path.write_text(page[: match.start(2)] + new + page[match.end(2) :], encoding="utf-8")

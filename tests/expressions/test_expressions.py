@@ -573,9 +573,9 @@ def for_spark(column, expression, columns=ODD.column_names):
 def on_spark(spark, rows, expressions):
     """Return the values of the expressions, which are texts, as lists."""
     selects = [f"{for_spark('key', text, rows.column_names)} AS c{n}" for n, text in enumerate(expressions)]
-    found = spark.createDataFrame(rows).selectExpr("n", *selects).toArrow()
-    assert found["n"].to_pylist() == rows["n"].to_pylist()
-    return [found[f"c{n}"].to_pylist() for n in range(len(expressions))]
+    table = spark.createDataFrame(rows).selectExpr("n", *selects).toArrow()
+    assert table["n"].to_pylist() == rows["n"].to_pylist()
+    return [table[f"c{n}"].to_pylist() for n in range(len(expressions))]
 
 
 def on_duckdb(rows, expressions):
@@ -806,9 +806,9 @@ class TestInvalidValues:
     @pytest.mark.parametrize(("column", "text", "value", "expected"), VALID)
     def test_valid(self, column, text, value, expected):
         """A cast that is not reached, or that the user tries, makes no value invalid."""
-        found = of_depot(column, text, ["x"]).apply(pa.table({"x": ["a", value, "7"]})).read_all()
-        assert found[INVALID_VALUE].to_pylist()[1] is None
-        assert found[column].to_pylist()[1] == expected
+        rows = of_depot(column, text, ["x"]).apply(pa.table({"x": ["a", value, "7"]})).read_all()
+        assert rows[INVALID_VALUE].to_pylist()[1] is None
+        assert rows[column].to_pylist()[1] == expected
 
     def test_struct(self):
         """Of a payload that is a struct, the field is named."""
@@ -1220,10 +1220,10 @@ class TestTyped:
             mapping.spark_select(type_)[-1].replace("AS `payload`", f"AS p{at}")
             for at, mapping in enumerate(mappings.values())
         ]
-        found = frame.selectExpr("n", *selected).orderBy("n").toArrow()
+        table = frame.selectExpr("n", *selected).orderBy("n").toArrow()
         for at, (text, mapping) in enumerate(mappings.items()):
             ours = mapping.apply(ODD, type_).read_all()["payload"].to_pylist()
-            assert list(map(repr, found[f"p{at}"].cast(type_).to_pylist())) == list(map(repr, ours)), text
+            assert list(map(repr, table[f"p{at}"].cast(type_).to_pylist())) == list(map(repr, ours)), text
 
     @pytest.mark.parametrize(
         ("kind", "text", "why"),

@@ -280,9 +280,9 @@ class TestSaid:
         """
         Path("windrow.toml").write_text("max_retries = 0\n")
         blocked(log_file(half.ledger, half.version() + 1))
-        said = windrow(*command, "--depot", "depot", "--ledger", "ledger", "--json")
-        lines = error_lines(said.err)
-        assert (said.status, said.out, len(lines)) == (3, "", 2)
+        result = windrow(*command, "--depot", "depot", "--ledger", "ledger", "--json")
+        lines = error_lines(result.err)
+        assert (result.status, result.out, len(lines)) == (3, "", 2)
         assert (
             "WINDROW-RETRIES-EXHAUSTED: the microbatch failed 1 times, the last time with: WINDROW-TABLE-UNWRITABLE"
             in lines[0]

@@ -79,10 +79,10 @@ class TestFile:
         of a message is refused in one or two lines with status 2; the depot is as it was, and takes the next file.
         """
         write(tmp_path / "messages.parquet")
-        said = windrow("ingest", "messages.parquet", "--json")
-        assert (said.status, said.out) == (2, "")
-        assert says in said.err
-        assert len(said.err.strip().splitlines()) <= 2
+        result = windrow("ingest", "messages.parquet", "--json")
+        assert (result.status, result.out) == (2, "")
+        assert says in result.err
+        assert len(result.err.strip().splitlines()) <= 2
         assert DeltaTable(depot).version() == 0
         pq.write_table(table([message()]), tmp_path / "good.parquet")
         assert windrow("ingest", "good.parquet", "--json").json()["messages"] == 1
@@ -131,10 +131,10 @@ class TestColumns:
         """
         pq.write_table(table([message(payload="no time")]), tmp_path / "messages.parquet")
         (tmp_path / "windrow.toml").write_text(f"[ingest.columns]\n{columns}\n")
-        said = windrow("ingest", "messages.parquet", "--json")
-        assert (said.status, said.out) == (2, "")
-        assert says in said.err
-        assert len(said.err.strip().splitlines()) <= 2
+        result = windrow("ingest", "messages.parquet", "--json")
+        assert (result.status, result.out) == (2, "")
+        assert says in result.err
+        assert len(result.err.strip().splitlines()) <= 2
         assert DeltaTable(depot).version() == 0
 
 

@@ -76,11 +76,11 @@ def test_file(windrow: Command, tmp_path: Path, name: str, command: str) -> None
     """
     content, says = FILES[name]
     (tmp_path / "windrow.toml").write_bytes(content)
-    said = windrow(command)
-    assert (said.status, said.out) == (2, "")
-    assert said.err.startswith(("WINDROW-SETTINGS: ", "WINDROW-RULES: "))
-    assert says in said.err
-    assert len(said.err.strip().splitlines()) <= 2
+    result = windrow(command)
+    assert (result.status, result.out) == (2, "")
+    assert result.err.startswith(("WINDROW-SETTINGS: ", "WINDROW-RULES: "))
+    assert says in result.err
+    assert len(result.err.strip().splitlines()) <= 2
     assert [path.name for path in tmp_path.iterdir()] == ["windrow.toml"]
 
 
@@ -90,9 +90,9 @@ def test_start(windrow: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     A place to begin that has no meaning is an error where a ledger is to be made, and none is made.
     """
     monkeypatch.setenv("WINDROW_START_FROM", start)
-    said = windrow("init")
-    assert (said.status, said.out) == (2, "")
-    assert f"start_from = {start!r} is invalid" in said.err
+    result = windrow("init")
+    assert (result.status, result.out) == (2, "")
+    assert f"start_from = {start!r} is invalid" in result.err
     assert not (tmp_path / "data" / "ledger").exists()
 
 
@@ -103,10 +103,10 @@ def test_variable(windrow: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: P
     """
     value, says = VARIABLES[name]
     monkeypatch.setenv(name, value)
-    said = windrow("run")
-    assert (said.status, said.out) == (2, "")
-    assert says in said.err
-    assert len(said.err.strip().splitlines()) <= 2
+    result = windrow("run")
+    assert (result.status, result.out) == (2, "")
+    assert says in result.err
+    assert len(result.err.strip().splitlines()) <= 2
     assert list(tmp_path.iterdir()) == []
 
 
@@ -125,5 +125,5 @@ def test_directory(windrow: Command, tmp_path: Path) -> None:
     A directory in the place of the settings file is said to be one.
     """
     (tmp_path / "windrow.toml").mkdir()
-    said = windrow("run")
-    assert (said.status, "Is a directory" in said.err) == (2, True)
+    result = windrow("run")
+    assert (result.status, "Is a directory" in result.err) == (2, True)

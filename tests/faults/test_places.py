@@ -83,8 +83,8 @@ class TestDepot:
         batches.
         """
         make(tmp_path / "place")
-        said = windrow("run", "--depot", "place", "--ledger", "ledger", "--json")
-        assert_said(said, 3, code, "place")
+        result = windrow("run", "--depot", "place", "--ledger", "ledger", "--json")
+        assert_said(result, 3, code, "place")
 
     @pytest.mark.parametrize(
         ("make", "code"),
@@ -102,8 +102,8 @@ class TestDepot:
         make(tmp_path / "place")
         before = {path.name: path.is_file() and path.read_bytes() for path in (tmp_path / "place").rglob("*")}
         pq.write_table(table([message()]), tmp_path / "messages.parquet")
-        said = windrow("ingest", "messages.parquet", "--depot", "place", "--json")
-        assert_said(said, 3, code, "place")
+        result = windrow("ingest", "messages.parquet", "--depot", "place", "--json")
+        assert_said(result, 3, code, "place")
         assert before == {path.name: path.is_file() and path.read_bytes() for path in (tmp_path / "place").rglob("*")}
 
 
@@ -123,8 +123,8 @@ class TestLedger:
         """Where something else is, `run` makes no ledger and ends with 3, a code and the path."""
         World(tmp_path, ManualClock()).publish([message()])
         make(tmp_path / "place")
-        said = windrow("run", "--depot", "depot", "--ledger", "place", "--json")
-        assert_said(said, 3, code, "place")
+        result = windrow("run", "--depot", "depot", "--ledger", "place", "--json")
+        assert_said(result, 3, code, "place")
 
     @pytest.mark.parametrize("make", [absent, empty_directory, empty_log])
     def test_made(self, windrow: Command, tmp_path: Path, make: Callable[[Path], None]) -> None:
@@ -206,8 +206,8 @@ class TestCharacters:
             for at in (1, 2, 3):
                 producer.send(key="k", type=f"t{at}", event_time=at, payload="x")
         for command in ("run", "verify", "replay", "tune", "doctor"):
-            said = windrow(command, *(["--engine", "embedded"] if command == "run" else []))
-            assert said.status == 0, said.err
+            result = windrow(command, *(["--engine", "embedded"] if command == "run" else []))
+            assert result.status == 0, result.err
         assert windrow("status", "--json").json()["totals"]["messages"] == 3
         harness = Harness(copying(), Path("topology"))
         harness.append([{"payload": "1"}])

@@ -251,8 +251,8 @@ class TestStrings:
         for command in (("status",), ("show", "--open", "--limit", "200"), ("show", "--rejected", "--limit", "200")):
             given = tables if command == ("status",) else tables[2:]
             for form in ((), ("--json",)):
-                said = windrow(*command, *given, *form)
-                assert (said.status, said.err) == (0, "")
+                result = windrow(*command, *given, *form)
+                assert (result.status, result.err) == (0, "")
         assert "[bold]not markup[/bold]" in windrow("show", "--rejected", "--limit", "200", *tables[2:]).out
         assert windrow("verify", *tables).status == 0
 

@@ -37,10 +37,10 @@ def verdicts(texts, type_):
     values = converted.values
     if pa.types.is_timestamp(values.type):
         values = values.cast(pa.int64())
-    found = values.to_pylist()
+    rows = values.to_pylist()
     bad = set(converted.bad.tolist())
-    assert all(found[row] is None for row in bad)
-    return [BAD if row in bad else value for row, value in enumerate(found)]
+    assert all(rows[row] is None for row in bad)
+    return [BAD if row in bad else value for row, value in enumerate(rows)]
 
 
 def same(one, other):

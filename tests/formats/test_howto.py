@@ -72,9 +72,9 @@ def test_commands(home: Path) -> None:
     commands = re.split(r"^\$ windrow ", blocks("console")[0], flags=re.MULTILINE)[1:]
     for command in commands:
         line, _, said = command.partition("\n")
-        done = windrow(home, *line.split())
-        assert done.returncode in {0, 1}, done.stderr
-        assert done.stdout.startswith(said)
+        result = windrow(home, *line.split())
+        assert result.returncode in {0, 1}, result.stderr
+        assert result.stdout.startswith(said)
     assert [row[:2] for row in outcome(home, "ledger") if len(row) == 2] == [("pump-1", "20.50"), ("pump-1", "21.25")]
 
 
@@ -85,8 +85,8 @@ def test_executors(home: Path) -> None:
     cut = {"WINDROW_INGEST__CHUNK_BYTES": "32", "WINDROW_FORMAT__EXECUTOR_CHUNKS": "2"}
     assert windrow(home, "ingest", "pumps.log", "--format", "logfmt", **cut).returncode == 0
     assert windrow(home, "run", "--once").returncode == 0
-    done = windrow(home, "run", "--once", "--engine", "spark", "--ledger", "data/spark", **cut)
-    assert done.returncode == 0, done.stderr
+    result = windrow(home, "run", "--once", "--engine", "spark", "--ledger", "data/spark", **cut)
+    assert result.returncode == 0, result.stderr
     rows = DeltaTable(str(home / "data" / "spark")).to_pyarrow_table().to_pylist()
     assert [row["processed_on"] for row in rows if row["state"] == "microbatch"] == ["executors"]
     assert outcome(home, "spark") == outcome(home, "ledger")
@@ -96,12 +96,12 @@ def test_executors(home: Path) -> None:
 def test_kit(home: Path) -> None:
     """The page's test passes, and fails for a format that looks behind its record."""
     program = blocks("python")[1] + "\ntest_logfmt()\n"
-    done = windrow(home, program=program)
-    assert done.returncode == 0, done.stderr
+    result = windrow(home, program=program)
+    assert result.returncode == 0, result.stderr
     ahead = 'ends=lambda data, at: end if 0 < (end := data.find(b"\\n", at) + 1) < len(data) else None'
     install(home.parent / "packages", blocks("python")[0].replace('ends=b"\\n"', ahead))
-    done = windrow(home, program=program)
-    assert "a record needs bytes after its last one" in done.stderr
+    result = windrow(home, program=program)
+    assert "a record needs bytes after its last one" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -116,13 +116,15 @@ def test_kit(home: Path) -> None:
 def test_broken_package(home: Path, module: str, told: str) -> None:
     """A package that cannot be used is an error that names the format."""
     install(home.parent / "packages", module)
-    done = windrow(home, "ingest", "--check", "pumps.log")
-    assert (done.returncode, done.stderr.count("WINDROW-FORMAT-PLUGIN: the format 'logfmt' ")) == (2, 1), done.stderr
-    assert told in done.stderr
+    result = windrow(home, "ingest", "--check", "pumps.log")
+    assert (result.returncode, result.stderr.count("WINDROW-FORMAT-PLUGIN: the format 'logfmt' ")) == (2, 1), (
+        result.stderr
+    )
+    assert told in result.stderr
 
 
 def test_unknown(home: Path) -> None:
     """An unknown type names the installed formats, those of packages too."""
-    done = windrow(home, "ingest", "--check", "pumps.log", WINDROW_FORMAT__TYPE="logfnt")
-    assert done.returncode == 2
-    assert "installed: csv, json, native, lines, length-prefixed, logfmt" in done.stderr
+    result = windrow(home, "ingest", "--check", "pumps.log", WINDROW_FORMAT__TYPE="logfnt")
+    assert result.returncode == 2
+    assert "installed: csv, json, native, lines, length-prefixed, logfmt" in result.stderr

@@ -147,15 +147,17 @@ def oracle(buffer):
         text = buffer.decode()
         if not text.strip(" \t\r\n"):
             return None
-        found = json.loads(text, parse_int=Number, parse_float=Number, parse_constant=refuse, object_pairs_hook=Object)
+        document = json.loads(
+            text, parse_int=Number, parse_float=Number, parse_constant=refuse, object_pairs_hook=Object
+        )
     except UnicodeDecodeError:
         return "format_encoding", None
     except ValueError:
         return "format_syntax", None
-    if not isinstance(found, Object):
+    if not isinstance(document, Object):
         return "format_syntax", None
     values, wrong = {}, []
-    for name, value in found.pairs:
+    for name, value in document.pairs:
         field = next((one for one in FIELDS if one.name == name), None)
         if field is None:
             continue

@@ -103,9 +103,9 @@ def test_commands(home: Path) -> None:
     """The page's commands print what the page says, and each row becomes a message."""
     for command in re.split(r"^\$ windrow ", blocks("console")[0], flags=re.MULTILINE)[1:]:
         line, _, said = command.partition("\n")
-        done = windrow(home, *line.split())
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.startswith(said)
+        result = windrow(home, *line.split())
+        assert result.returncode == 0, result.stderr
+        assert result.stdout.startswith(said)
     expected = [(f"pump-{number}", f"{Decimal(number) / 4:.2f}") for number in range(6)]
     assert sorted(outcome(home, "ledger")) == sorted(expected)
     assert windrow(home, "verify").returncode == 0
@@ -174,11 +174,11 @@ def test_executors(home: Path) -> None:
         ("blocks", "pumps.avro", chosen, "driver"),
     ):
         kind = "json" if name == "arrays" else "avro"
-        done = windrow(home, "ingest", file, "--format", kind, **own)
-        assert done.returncode == 0, done.stderr
+        result = windrow(home, "ingest", file, "--format", kind, **own)
+        assert result.returncode == 0, result.stderr
         for engine in ("embedded", "spark"):
-            done = windrow(home, "run", "--once", "--engine", engine, "--ledger", f"data/{name}-{engine}", **own)
-            assert done.returncode == 0, done.stderr
+            result = windrow(home, "run", "--once", "--engine", engine, "--ledger", f"data/{name}-{engine}", **own)
+            assert result.returncode == 0, result.stderr
             assert windrow(home, "verify", "--ledger", f"data/{name}-{engine}", **own).returncode == 0
         assert outcome(home, f"{name}-spark") == outcome(home, f"{name}-embedded") != []
         from deltalake import DeltaTable

@@ -69,8 +69,10 @@ def test_counts_of_killed_processes(tmp_path: Path) -> None:
     killed = "import os, signal, tests, windrow; windrow.Rules(); from windrow.delta.locations import require_safe"
     code = f"{killed}; require_safe('depot', 'a'); os.kill(os.getpid(), signal.SIGKILL)"
     file = tmp_path / "guards"
-    done = subprocess.run([sys.executable, "-c", code], env=os.environ | {VARIABLE: str(file)}, cwd=ROOT, check=False)
-    assert done.returncode == -signal.SIGKILL
+    completed = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | {VARIABLE: str(file)}, cwd=ROOT, check=False
+    )
+    assert completed.returncode == -signal.SIGKILL
     [unsafe] = [count for count in counts(file) if count.name == "unsafe-path"]
     assert (unsafe.reached, unsafe.struck) == (1, 0)
 

@@ -69,15 +69,15 @@ class TestComparable:
     @given(st.lists(st.none() | st.floats(width=64), max_size=8))
     def test_doubles(self, values: list[float | None]) -> None:
         """A double is compared by its bits, and every NaN is the same."""
-        found = payload.comparable(pa.array(values, pa.float64())).to_pylist()
-        assert found == [None if value is None else bits(value) for value in values]
+        rows = payload.comparable(pa.array(values, pa.float64())).to_pylist()
+        assert rows == [None if value is None else bits(value) for value in values]
 
     def test_structs(self) -> None:
         """A struct is its fields as netstrings; a NULL field is not an empty one, and a NULL struct is NULL."""
         type_ = payload.parse("STRUCT<a: STRING, b: DOUBLE>")
         values = [{"a": "", "b": -0.0}, {"a": None, "b": None}, None]
-        found = payload.comparable(pa.array(values, type_)).to_pylist()
-        assert found == [b"0:,16:8000000000000000,", b"~~", None]
+        rows = payload.comparable(pa.array(values, type_)).to_pylist()
+        assert rows == [b"0:,16:8000000000000000,", b"~~", None]
 
     @pytest.mark.parametrize("values", [pa.array(["b", None, "a"]), pa.array([b"b", None, b"a"])])
     def test_text_and_bytes(self, values: pa.Array) -> None:

@@ -22,10 +22,10 @@ class TestWritten:
         with logging_to(out):
             log.info("microbatch", number=7, reasons={"too_old": 1}, processed_on=path, lag_ms=None)
         [line] = out.file.getvalue().splitlines()
-        said = json.loads(line)
-        told = datetime.fromisoformat(said.pop("timestamp"))
+        document = json.loads(line)
+        told = datetime.fromisoformat(document.pop("timestamp"))
         assert told.tzinfo == UTC
-        assert said == {
+        assert document == {
             "event": "microbatch",
             "level": "info",
             "number": 7,

@@ -579,6 +579,8 @@ class TestEnd:
             "future = producer.send(key='k', type='t')\n"
             "future.add_done_callback(lambda done: print(done.result().sequence))\n"
         )
-        done = subprocess.run([sys.executable, "-c", program], check=True, timeout=120, capture_output=True, text=True)
-        assert done.stdout == "1\n"
+        completed = subprocess.run(
+            [sys.executable, "-c", program], check=True, timeout=120, capture_output=True, text=True
+        )
+        assert completed.stdout == "1\n"
         assert messages(depot).num_rows == 1

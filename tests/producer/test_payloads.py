@@ -118,6 +118,6 @@ class TestLines:
         """A number in JSON that no DOUBLE holds is no infinity: its line is no message."""
         type_ = pa.struct([("a", pa.float64())]) if "{" in line else pa.float64()
         whole = f'{{"key": "k", "type": "t", "event_time": "2026-01-31T12:00:00Z", {line}}}'.encode()
-        found = LineReader(Fields.of([]), "p", 1_000, type_).read([whole], 1, 0)
-        assert [fault.reason for fault in found.faults] == ["payload has a number that is too large"]
-        assert found.table["payload"].to_pylist() == [None]
+        rows = LineReader(Fields.of([]), "p", 1_000, type_).read([whole], 1, 0)
+        assert [fault.reason for fault in rows.faults] == ["payload has a number that is too large"]
+        assert rows.table["payload"].to_pylist() == [None]

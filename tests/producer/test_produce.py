@@ -195,8 +195,8 @@ class TestResumed:
     def test_closed(self, depot):
         """A closed standard input is an error; another file that has its descriptor is not read."""
         command = f"exec {sys.executable} -m windrow produce --depot {depot} --id p <&-"
-        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
-        assert (done.returncode, done.stderr.partition(":")[0]) == (2, "WINDROW-FILE")
+        completed = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+        assert (completed.returncode, completed.stderr.partition(":")[0]) == (2, "WINDROW-FILE")
 
     def test_live(self, depot):
         """Input that cannot be given again is sent as it comes; lines are committed even while the input is silent."""

@@ -100,8 +100,8 @@ class TestSend:
                 for number in numbers:
                     producer.send(key="k", type="t", payload=number)
             expected = ["20", "21.5", "1e+22", "20.50", "1E+400", str(-(2**70))]
-            found = messages(place)["payload"].to_pylist()
-            assert found == (expected if kind == "string" else [text.encode() for text in expected])
+            rows = messages(place)["payload"].to_pylist()
+            assert rows == (expected if kind == "string" else [text.encode() for text in expected])
 
     @pytest.mark.parametrize(
         "wrong",

@@ -69,8 +69,8 @@ class TestCounts:
         expected: Counter[int] = Counter()
         for batch in busy.rows("closed"):
             expected.update(milliseconds(one["received_at"], batch["closed_at"]) for one in batch["messages"])
-        found = distribution(busy.ledger).waits.to_pylist()
-        assert {row["wait_ms"]: row["messages"] for row in found} == expected
+        rows = distribution(busy.ledger).waits.to_pylist()
+        assert {row["wait_ms"]: row["messages"] for row in rows} == expected
 
     def test_types_of_one_source(self, busy):
         """Where there is one source, its types are told apart."""

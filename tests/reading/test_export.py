@@ -122,32 +122,32 @@ class TestRoundTrip:
         """A parquet file holds the ledger's rows as they are."""
         world = request.getfixturevalue(kind)
         file = str(tmp_path / "out.parquet")
-        done = export(world.ledger, file, ExportSelection(what))
-        found = pq.read_table(file)
-        assert in_order(found.to_pylist()) == in_order(expected(world, what))
-        assert found.num_rows == done.rows > 0
-        assert (done.format, done.what, done.file) == ("parquet", what, file)
+        exported = export(world.ledger, file, ExportSelection(what))
+        table = pq.read_table(file)
+        assert in_order(table.to_pylist()) == in_order(expected(world, what))
+        assert table.num_rows == exported.rows > 0
+        assert (exported.format, exported.what, exported.file) == ("parquet", what, file)
 
     @pytest.mark.parametrize("kind", ["hostile", "binary"])
     def test_json(self, request, tmp_path, what, kind):
         """A json file holds an object a line, times as ISO 8601 text and bytes as base64, NULL as null."""
         world = request.getfixturevalue(kind)
-        done = export(world.ledger, str(tmp_path / "out.ndjson"), ExportSelection(what))
+        exported = export(world.ledger, str(tmp_path / "out.ndjson"), ExportSelection(what))
         lines = (tmp_path / "out.ndjson").read_text(encoding="utf-8").removesuffix("\n").split("\n")
         assert in_order([json.loads(line) for line in lines]) == in_order(as_json(expected(world, what)))
-        assert len(lines) == done.rows
+        assert len(lines) == exported.rows
 
     @pytest.mark.parametrize("kind", ["hostile", "binary"])
     def test_csv(self, request, tmp_path, what, kind):
         """A csv file holds the same; messages are JSON text, NULL is empty and the empty string quoted."""
         world = request.getfixturevalue(kind)
-        done = export(world.ledger, str(tmp_path / "out.csv"), ExportSelection(what))
+        exported = export(world.ledger, str(tmp_path / "out.csv"), ExportSelection(what))
         found = read_csv(str(tmp_path / "out.csv"))
         for row in found:
             if what == "batches":
                 row["messages"] = json.loads(row["messages"])
         assert in_order(found) == in_order([as_csv(row) for row in expected(world, what)])
-        assert len(found) == done.rows
+        assert len(found) == exported.rows
 
     def test_empty(self, empty, tmp_path, what):
         """An empty ledger gives files without rows that have their columns, and an empty json file."""
@@ -168,9 +168,9 @@ class TestChoice:
         for at, name in enumerate(HOSTILE):
             file = str(tmp_path / f"{at}.parquet")
             export(hostile.ledger, file, ExportSelection(what, key=name))
-            found = pq.read_table(file).to_pylist()
-            assert in_order(found) == in_order([row for row in expected(hostile, what) if row["key"] == name])
-            assert found
+            rows = pq.read_table(file).to_pylist()
+            assert in_order(rows) == in_order([row for row in expected(hostile, what) if row["key"] == name])
+            assert rows
 
     @pytest.mark.parametrize(("what", "column"), [("batches", "window_start"), ("rejected", "event_time")])
     def test_times(self, hostile, tmp_path, what, column):

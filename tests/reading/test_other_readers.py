@@ -22,8 +22,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "downstream.md"
 
 def block(package: str) -> str:
     """Return the block of the page that uses a package."""
-    found = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    [only] = [text for text in found if f"import {package}" in text]
+    matches = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    [only] = [text for text in matches if f"import {package}" in text]
     return only
 
 
@@ -48,8 +48,8 @@ def test_duckdb(ledger: str, capsys: pytest.CaptureFixture[str]) -> None:
     batches = windrow.read_closed(ledger).batches
     asked = "SELECT id, len(messages) AS messages FROM held WHERE state = 'closed' ORDER BY id"
     held = names["ledger"]  # noqa: F841 - DuckDB finds it
-    found = duckdb.sql(asked).fetchall()
-    assert found == sorted(zip(batches["id"].to_pylist(), batches["message_count"].to_pylist(), strict=True))
+    rows = duckdb.sql(asked).fetchall()
+    assert rows == sorted(zip(batches["id"].to_pylist(), batches["message_count"].to_pylist(), strict=True))
 
 
 def test_polars(ledger: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,9 +57,9 @@ def test_polars(ledger: str, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {}
     exec(block("polars"), names)  # noqa: S102 - our own page
     assert "message_count" in capsys.readouterr().out
-    found = names["closed"].select("id", pl.col("messages").list.len()).collect().rows()
+    rows = names["closed"].select("id", pl.col("messages").list.len()).collect().rows()
     batches = windrow.read_closed(ledger).batches
-    assert sorted(found) == sorted(zip(batches["id"].to_pylist(), batches["message_count"].to_pylist(), strict=True))
+    assert sorted(rows) == sorted(zip(batches["id"].to_pylist(), batches["message_count"].to_pylist(), strict=True))
 
 
 def test_glob_counts_twice(ledger: str) -> None:

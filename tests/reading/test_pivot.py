@@ -191,15 +191,15 @@ class TestEarly:
             world.runner(EMBEDDED, payload_type="DOUBLE", rules={"window": "10s"}).once()
         out = tmp_path / "wide.json"
         choice = ExportSelection("pivot", early=True)
-        done = export(world.ledger, str(out), choice)
+        exported = export(world.ledger, str(out), choice)
         found = [json.loads(line) for line in out.read_text().splitlines()]
-        assert done.rows == 2
+        assert exported.rows == 2
         assert sorted(((one["state"], *numbers([one])[0].values()) for one in found), key=str) == [
             ("closed", "closed", 1.0, None, None),
             ("open", "open", 3.0, 2.0, 4.0),
         ]
         again = export(
-            world.ledger, str(tmp_path / "later.json"), ExportSelection("pivot", since=done.position, early=True)
+            world.ledger, str(tmp_path / "later.json"), ExportSelection("pivot", since=exported.position, early=True)
         )
         assert again.rows == 1  # the open one
 

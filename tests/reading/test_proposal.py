@@ -47,7 +47,7 @@ class TestColumns:
         """
         Names say what the columns of a long table are, in whatever style they are written; each has a reason.
         """
-        found = proposed(
+        proposal = proposed(
             deviceId=DEVICE,
             Metric=METRIC,
             value=VALUE,
@@ -55,27 +55,27 @@ class TestColumns:
             _ingested_at=times(AT + SECOND),
             site=DEVICE,
         )
-        assert mapping(found) == {
+        assert mapping(proposal) == {
             "source": "deviceId", "key": "deviceId", "type": "Metric", "event_time": "measuredAt",
             "received_at": "_ingested_at", "payload": "CAST(value AS DOUBLE)",
         }  # fmt: skip
-        assert found.payload_type is not None
-        assert found.payload_type.value == "DOUBLE"
-        assert all(choice.reason for choice in (*found.columns, *found.rules))
-        assert found.notes == ("Columns that are not used: site.",)
+        assert proposal.payload_type is not None
+        assert proposal.payload_type.value == "DOUBLE"
+        assert all(choice.reason for choice in (*proposal.columns, *proposal.rules))
+        assert proposal.notes == ("Columns that are not used: site.",)
 
     def test_of_a_wide_table(self) -> None:
         """
         The columns that are left are the fields of one payload.
         """
         on, rpm = [True] * COUNT, list(range(COUNT))
-        found = proposed(**{"machine": DEVICE, "ts": times(AT), "temp C": VALUE, "rpm": rpm, "on": on})
-        assert mapping(found)["payload"] == (
+        proposal = proposed(**{"machine": DEVICE, "ts": times(AT), "temp C": VALUE, "rpm": rpm, "on": on})
+        assert mapping(proposal)["payload"] == (
             "named_struct('temp_C', CAST(`temp C` AS DOUBLE), 'rpm', CAST(rpm AS BIGINT), 'on', CAST(`on` AS BOOLEAN))"
         )
-        assert mapping(found)["type"] == "'row'"
-        assert found.payload_type is not None
-        assert found.payload_type.value == "STRUCT<temp_C: DOUBLE, rpm: BIGINT, on: BOOLEAN>"
+        assert mapping(proposal)["type"] == "'row'"
+        assert proposal.payload_type is not None
+        assert proposal.payload_type.value == "STRUCT<temp_C: DOUBLE, rpm: BIGINT, on: BOOLEAN>"
 
     @pytest.mark.parametrize(
         ("column", "expression"),
@@ -162,9 +162,9 @@ class TestRules:
         Where the rows say nothing, the default stands, and the reason says so.
         """
         own = [f"pump-{number}" for number in range(COUNT)]
-        found = proposed(device=own, ts=times(AT), value=VALUE)
-        assert rules(found)["window"] == "10s"
-        assert [choice.name for choice in found.rules if "the default" in choice.reason] == ["window", "max_delay"]
+        proposal = proposed(device=own, ts=times(AT), value=VALUE)
+        assert rules(proposal)["window"] == "10s"
+        assert [choice.name for choice in proposal.rules if "the default" in choice.reason] == ["window", "max_delay"]
 
     def test_wrong_clocks(self) -> None:
         """
@@ -172,14 +172,14 @@ class TestRules:
         """
         wrong = np.where(np.array(DEVICE) == "pump-1", -86_400 * SECOND, 0)
         arrived = times(AT + 100_000)
-        found = proposed(device=DEVICE, metric=METRIC, ts=times(AT + wrong), ingested_at=arrived, value=VALUE)
-        [note] = found.notes
+        proposal = proposed(device=DEVICE, metric=METRIC, ts=times(AT + wrong), ingested_at=arrived, value=VALUE)
+        [note] = proposal.notes
         assert note.startswith("Clocks that are nearly always wrong: pump-1. A comment in the file has the line")
-        assert found.correction is not None
-        assert found.correction.value == (
+        assert proposal.correction is not None
+        assert proposal.correction.value == (
             "timestamp_micros(unix_micros(ts) + CASE WHEN device = 'pump-1' THEN 86400000000 ELSE 0 END)"
         )
-        assert Rules(**rules(found)).max_delay < 60 * SECOND
+        assert Rules(**rules(proposal)).max_delay < 60 * SECOND
 
     def test_what_keeps_all(self) -> None:
         """
@@ -187,11 +187,11 @@ class TestRules:
         """
         one = np.where(np.arange(COUNT * 4) == 7, 90 * SECOND, SECOND // 2)
         at = NOW + np.arange(COUNT * 4) * SECOND
-        found = proposed(
+        proposal = proposed(
             device=["a"] * at.size, ts=times(at), ingested_at=times(at + one), value=np.arange(at.size) / 7
         )
-        [delay] = [choice for choice in found.rules if choice.name == "max_delay"]
+        [delay] = [choice for choice in proposal.rules if choice.name == "max_delay"]
         assert delay.reason == "keeps 99.9 % of these rows, 1m30s all; `windrow tune` looks at more"
-        found = proposed(device=DEVICE, ts=times(AT), ingested_at=times(AT + SECOND), value=VALUE)
-        [delay] = [choice for choice in found.rules if choice.name == "max_delay"]
+        proposal = proposed(device=DEVICE, ts=times(AT), ingested_at=times(AT + SECOND), value=VALUE)
+        [delay] = [choice for choice in proposal.rules if choice.name == "max_delay"]
         assert (delay.value, delay.reason) == ("5s", "keeps all of these rows")  # not one second: others may be later

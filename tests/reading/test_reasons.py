@@ -28,38 +28,38 @@ class TestExplain:
     def test_too_old_by_itself(self) -> None:
         """A message that came too late is told how late it came, and the max_delay that would have kept it."""
         late = 7_200 * MILLISECOND
-        found = explain(refused("too_old", late - DELAY, late, late), DELAY, LEAD)
-        assert found.reason == "max_delay was 5 s; it came 7.2 s after its time"
-        assert found.hint == 'max_delay = "8s" would have kept it'
+        explanation = explain(refused("too_old", late - DELAY, late, late), DELAY, LEAD)
+        assert explanation.reason == "max_delay was 5 s; it came 7.2 s after its time"
+        assert explanation.hint == 'max_delay = "8s" would have kept it'
 
     def test_too_old_because_of_others(self) -> None:
         """A message that came in time is told that others had moved the clock of its source, and by how much."""
-        found = explain(refused("too_old", HOUR - DELAY, SECOND // 2, HOUR), DELAY, LEAD)
-        assert found.reason.startswith(
+        explanation = explain(refused("too_old", HOUR - DELAY, SECOND // 2, HOUR), DELAY, LEAD)
+        assert explanation.reason.startswith(
             "max_delay was 5 s; it came 0.5 s after its time, but the clock of source 's' was at "
             "1970-01-01T01:01:40Z already, 1 h after its time"
         )
-        assert found.hint.startswith("a separate source for each device or file")
-        assert found.hint.endswith('max_delay = "1h" would have kept it')
+        assert explanation.hint.startswith("a separate source for each device or file")
+        assert explanation.hint.endswith('max_delay = "1h" would have kept it')
 
     def test_too_old_for_both_reasons(self) -> None:
         """Where a separate source would not have helped, it is not advised."""
-        found = explain(refused("too_old", 9 * SECOND - DELAY, 6 * SECOND, 9 * SECOND), DELAY, LEAD)
-        assert found.reason.startswith(
+        explanation = explain(refused("too_old", 9 * SECOND - DELAY, 6 * SECOND, 9 * SECOND), DELAY, LEAD)
+        assert explanation.reason.startswith(
             "max_delay was 5 s; it came 6 s after its time, when the clock of source 's' was"
         )
-        assert found.hint == 'max_delay = "9s" would have kept it'
+        assert explanation.hint == 'max_delay = "9s" would have kept it'
 
     def test_before_its_time(self) -> None:
         """A message that arrived before its time and still was too old says both."""
-        found = explain(refused("too_old", 9 * SECOND - DELAY, -SECOND, 9 * SECOND), DELAY, LEAD)
-        assert "it came 1 s before its time, but the clock of source 's'" in found.reason
+        explanation = explain(refused("too_old", 9 * SECOND - DELAY, -SECOND, 9 * SECOND), DELAY, LEAD)
+        assert "it came 1 s before its time, but the clock of source 's'" in explanation.reason
 
     def test_too_far_ahead(self) -> None:
         """A message from the future is told how far, and the max_lead that would have kept it."""
-        found = explain(refused("too_far_ahead", 250 * MILLISECOND, -1_250 * MILLISECOND), DELAY, LEAD)
-        assert found.reason == "max_lead was 1 s; its time was 1.25 s after its arrival"
-        assert found.hint.startswith('max_lead = "2s" would have kept it')
+        explanation = explain(refused("too_far_ahead", 250 * MILLISECOND, -1_250 * MILLISECOND), DELAY, LEAD)
+        assert explanation.reason == "max_lead was 1 s; its time was 1.25 s after its arrival"
+        assert explanation.hint.startswith('max_lead = "2s" would have kept it')
 
     def test_duplicate(self) -> None:
         """A duplicate is told where the first one is, when that is known."""
@@ -70,9 +70,9 @@ class TestExplain:
 
     def test_clock_ahead(self) -> None:
         """A stamp ahead of the wall clock is told by how much, and that it harmed nobody."""
-        found = explain(refused("clock_ahead", 3 * HOUR), DELAY, LEAD)
-        assert "was 3 h beyond the wall clock + max_clock_skew" in found.reason
-        assert "harmed no other" in found.hint
+        explanation = explain(refused("clock_ahead", 3 * HOUR), DELAY, LEAD)
+        assert "was 3 h beyond the wall clock + max_clock_skew" in explanation.reason
+        assert "harmed no other" in explanation.hint
 
     def test_invalid(self) -> None:
         """An invalid message is told which column makes it so."""

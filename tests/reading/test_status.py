@@ -351,13 +351,13 @@ class TestBatches:
     def test_batch(self, mixed, state):
         """A batch is shown with all its columns and messages, times as text with their zone."""
         row = mixed.rows(state)[0]
-        found = batch(mixed.ledger, row["id"])
-        assert set(found) - {"closing"} == {name for name, _ in tables.batch_fields(pa.string())}
-        assert found["window_start"].endswith("Z")
-        assert [one["payload"] for one in found["messages"]] == [one["payload"] for one in row["messages"]]
-        assert all(one["event_time"].endswith("Z") for one in found["messages"])
-        assert (state == "open") == ("closing" in found)
-        json.dumps(found)
+        result = batch(mixed.ledger, row["id"])
+        assert set(result) - {"closing"} == {name for name, _ in tables.batch_fields(pa.string())}
+        assert result["window_start"].endswith("Z")
+        assert [one["payload"] for one in result["messages"]] == [one["payload"] for one in row["messages"]]
+        assert all(one["event_time"].endswith("Z") for one in result["messages"])
+        assert (state == "open") == ("closing" in result)
+        json.dumps(result)
 
     def test_when_it_closes(self, world, embedded):
         """An open batch closes with the first message at its timeout, not a microsecond before."""

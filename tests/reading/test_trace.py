@@ -127,16 +127,16 @@ class TestArrivals:
         clock = world.clock
         clock.advance(HOUR)
         world.runner(embedded).once()
-        found = find(world)
-        assert outcomes(found) == [
+        path = find(world)
+        assert outcomes(path) == [
             (1, "too_far_ahead"),
             (2, "closed"),
             (3, "duplicate"),
             (3, "duplicate"),
             (4, "too_old"),
         ]
-        assert found[1].batch is not None
-        assert found[1].batch["id"] in found[2].why
+        assert path[1].batch is not None
+        assert path[1].batch["id"] in path[2].why
 
     def test_twins(self, world: World, embedded: EngineFactory) -> None:
         """Of messages that are equal in everything one is in a batch and the others are duplicates."""
@@ -155,8 +155,8 @@ class TestArrivals:
         """Without a source or a type all of them are listed; with one only that."""
         world.publish([message(source="x"), message(source="y"), message("b", source="x")])
         world.runner(embedded).once()
-        found = find(world, type_=None)
-        assert sorted((one.source or "", one.type or "") for one in found) == [("x", "a"), ("x", "b"), ("y", "a")]
+        path = find(world, type_=None)
+        assert sorted((one.source or "", one.type or "") for one in path) == [("x", "a"), ("x", "b"), ("y", "a")]
         assert [one.source for one in find(world, source="y")] == ["y"]
 
     def test_everything_in_a_log(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:

@@ -92,9 +92,14 @@ class TestAmend:
     def test_late_data(self, done: World) -> None:
         """Windows with late messages get them; the closed batches and the rejections stay as they are."""
         before = done.rows("closed", "rejected")
-        said = amended(done)
-        assert (said.microbatch, said.superseded_batches, said.amended_batches, said.let_in) == (2, 2, 2, 2)
-        assert said.rules["max_delay"] == 60 * SECOND
+        result = amended(done)
+        assert (
+            result.microbatch,
+            result.superseded_batches,
+            result.amended_batches,
+            result.let_in,
+        ) == (2, 2, 2, 2)
+        assert result.rules["max_delay"] == 60 * SECOND
         assert done.rows("closed", "rejected") == before
         assert [row["message_count"] for row in done.rows("amended")] == [3, 3]
         assert contents(current(done)) >= contents(done.rows("amended"))
@@ -158,8 +163,8 @@ class TestAmend:
             return source, ProbedLedger(ledger, probe)
 
         monkeypatch.setattr(amendment, "tables_of", probed)
-        said = amended(done)
-        assert (said.microbatch, said.let_in) == (2, 2)
+        result = amended(done)
+        assert (result.microbatch, result.let_in) == (2, 2)
         assert [row["kind"] for row in done.history()] == ["data", "amend"]
         assert verify(done.depot, done.ledger).ok
 

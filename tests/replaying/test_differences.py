@@ -60,10 +60,10 @@ class TestDamage:
         damage(read, change)
         result = read.replayed()
         assert (result.equal, result.ok) == (False, False)
-        found = compared(result)
-        assert [(change.kind, change.id, change.microbatch) for change in found.changes] == [("changed", *ids[0])]
-        assert found.changes[0].columns == {"open_reason": ("size", "message")}
-        assert (found.first_microbatch, found.moved_messages) == (ids[0][1], 0)
+        comparison = compared(result)
+        assert [(change.kind, change.id, change.microbatch) for change in comparison.changes] == [("changed", *ids[0])]
+        assert comparison.changes[0].columns == {"open_reason": ("size", "message")}
+        assert (comparison.first_microbatch, comparison.moved_messages) == (ids[0][1], 0)
 
     def test_of_a_payload(self, read: World) -> None:
         """One byte in one payload makes another digest: the message that is there, and the one that ought to be."""
@@ -72,8 +72,8 @@ class TestDamage:
             first(rows, "closed")["messages"][0]["payload"] = "other"
 
         damage(read, change)
-        found = compared(read.replayed())
-        places = [(move.before is None, move.after is None, move.messages) for move in found.moves]
+        comparison = compared(read.replayed())
+        places = [(move.before is None, move.after is None, move.messages) for move in comparison.moves]
         assert sorted(places) == [(False, True, 1), (True, False, 1)]
 
     def test_of_a_rejection(self, read: World) -> None:
@@ -85,10 +85,10 @@ class TestDamage:
 
         damage(read, change)
         result = read.replayed()
-        found = compared(result)
+        comparison = compared(result)
         assert not result.ok
-        assert None in {move.before for move in found.moves}
-        assert {change.columns["reason"][0] for change in found.changes} == {"duplicate"}
+        assert None in {move.before for move in comparison.moves}
+        assert {change.columns["reason"][0] for change in comparison.changes} == {"duplicate"}
 
     def test_of_the_depot(self, read: World) -> None:
         """Where the depot no longer has what was read, the replay says so and ends."""
@@ -124,19 +124,19 @@ class TestOtherRules:
         """
         live(world, [("publish", 3), ("publish", 4), ("tick", 3), ("publish", 9), ("flush", 0)])
         result = world.replayed(rules=self.RULES, limit=10_000)
-        found = compared(result)
+        comparison = compared(result)
         of = dict.fromkeys(("changed", "moved", "removed", "added"), 0)
-        for change in found.changes:
+        for change in comparison.changes:
             of[change.kind] += 1
-        assert of == found.counts
+        assert of == comparison.counts
         refused = sum(result.recorded.rejected.values())
         old, new = result.recorded.batches + refused, result.replayed.batches + sum(result.replayed.rejected.values())
-        assert found.unchanged + of["changed"] + of["moved"] + of["removed"] <= old
-        assert found.unchanged + of["changed"] + of["moved"] + of["added"] <= new
-        assert sum(move.messages for move in found.moves) == found.moved_messages
+        assert comparison.unchanged + of["changed"] + of["moved"] + of["removed"] <= old
+        assert comparison.unchanged + of["changed"] + of["moved"] + of["added"] <= new
+        assert sum(move.messages for move in comparison.moves) == comparison.moved_messages
         for reason in {*result.recorded.rejected, *result.replayed.rejected}:
-            left = sum(move.messages for move in found.moves if move.before == reason)
-            came = sum(move.messages for move in found.moves if move.after == reason)
+            left = sum(move.messages for move in comparison.moves if move.before == reason)
+            came = sum(move.messages for move in comparison.moves if move.after == reason)
             before, after = (side.rejected.get(reason, 0) for side in (result.recorded, result.replayed))
             assert before - left + came == after
 
@@ -148,10 +148,10 @@ class TestOtherRules:
             [message("a", NOW, NOW), message("b", NOW, NOW)], [message("a", NOW + 90 * SECOND, NOW + 90 * SECOND)]
         )
         world.runner(embedded).once()
-        found = compared(world.replayed(rules=windrow.Rules(max_delay="4s")))
-        assert [change.kind for change in found.changes] == ["moved", "moved"]
-        assert found.moved_messages == 0
-        assert found.changes[0].columns["window_start"][0] != found.changes[0].columns["window_start"][1]
+        comparison = compared(world.replayed(rules=windrow.Rules(max_delay="4s")))
+        assert [change.kind for change in comparison.changes] == ["moved", "moved"]
+        assert comparison.moved_messages == 0
+        assert comparison.changes[0].columns["window_start"][0] != comparison.changes[0].columns["window_start"][1]
 
     def test_limit(self, world: World, embedded: EngineFactory) -> None:
         """No more is told than was asked for, the earliest first, and the counts say how much there is."""

@@ -356,9 +356,9 @@ class TestRun:
         taken: list[str] = []
 
         def take_and_publish() -> None:
-            found = windrow.read_closed(world.ledger, since=position[-1])
-            position.append(found.position)
-            taken.extend(found.batches["id"].to_pylist())
+            closed = windrow.read_closed(world.ledger, since=position[-1])
+            position.append(closed.position)
+            taken.extend(closed.batches["id"].to_pylist())
             world.publish(*arriving(world, 2))
 
         position = [0]

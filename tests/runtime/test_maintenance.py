@@ -78,9 +78,9 @@ class TestCompaction:
     def test_fewer_files_same_rows(self, batched: World, embedded: EngineFactory) -> None:
         """Compaction leaves one file for each final state, and no row changes; a second time there is nothing to do."""
         before, files = batched.canonical(), final_files(batched)
-        done = maintained(batched, embedded)
-        assert (done["ledger"].files_removed, final_files(batched)) == (files, 3)
-        assert {done["ledger"].files_added, done["depot"].files_added} == {3, 1}
+        result = maintained(batched, embedded)
+        assert (result["ledger"].files_removed, final_files(batched)) == (files, 3)
+        assert {result["ledger"].files_added, result["depot"].files_added} == {3, 1}
         assert len(DeltaTable(batched.depot).file_uris()) == 1
         assert batched.canonical() == before
         assert_whole(batched)
@@ -359,9 +359,9 @@ class TestTables:
         before = disk(batched.depot, batched.ledger)
         would = maintained(batched, embedded, retention="30d", dry_run=True)
         assert disk(batched.depot, batched.ledger) == before
-        done = maintained(batched, embedded, retention="30d")
+        result = maintained(batched, embedded, retention="30d")
         for table, one in would.items():
-            assert one == replace(done[table], files_added=None)
+            assert one == replace(result[table], files_added=None)
 
 
 class TestSpark:

@@ -95,8 +95,8 @@ class TestCommand:
         for compacted in (False, True):
             if compacted:
                 DeltaTable(world.depot).optimize.compact()
-            done = java.run(world)
-            assert (done.returncode, java.called, done.stdout.strip()) == (0, False, IDLE), done.stderr
+            completed = java.run(world)
+            assert (completed.returncode, java.called, completed.stdout.strip()) == (0, False, IDLE), completed.stderr
         assert world.version() == before
 
     @pytest.mark.ci
@@ -105,45 +105,50 @@ class TestCommand:
         environment = {"PATH": str(tmp_path / "empty"), "HOME": str(tmp_path), "PYTHONPATH": str(ROOT / "lib")}
         environment["WINDROW_IDLE_TIMEOUT"] = "never"
         command = [sys.executable, "-m", "windrow", "run", "--once", "--engine", "spark", "--depot", world.depot]
-        done = subprocess.run(
+        completed = subprocess.run(
             [*command, "--ledger", world.ledger], cwd=tmp_path, env=environment, capture_output=True, check=False
         )
-        assert done.returncode == 2
-        assert done.stderr.startswith(b"WINDROW-ENGINE: the Spark engine needs Java"), done.stderr
+        assert completed.returncode == 2
+        assert completed.stderr.startswith(b"WINDROW-ENGINE: the Spark engine needs Java"), completed.stderr
 
     @pytest.mark.ci
     def test_java_home_without_one(self, world: World, java: Java) -> None:
         """Spark would start the Java of JAVA_HOME, whatever is on the path: where there is none, that is said as
         well.
         """
-        done = java.run(world, JAVA_HOME="/nowhere")
-        assert (done.returncode, java.called) == (2, False)
-        assert "found none in JAVA_HOME (/nowhere)" in done.stderr
+        completed = java.run(world, JAVA_HOME="/nowhere")
+        assert (completed.returncode, java.called) == (2, False)
+        assert "found none in JAVA_HOME (/nowhere)" in completed.stderr
 
     @pytest.mark.ci
     def test_document(self, world: World, java: Java) -> None:
         """With --json it prints the document of a run on Spark that did nothing."""
-        done = java.run(world, "--json")
-        assert (done.returncode, java.called) == (0, False), done.stderr
-        said = json.loads(done.stdout)
-        assert (said["engine"], said["paused"], said["messages"], said["microbatches"]) == ("spark", False, 0, [])
+        completed = java.run(world, "--json")
+        assert (completed.returncode, java.called) == (0, False), completed.stderr
+        document = json.loads(completed.stdout)
+        assert (document["engine"], document["paused"], document["messages"], document["microbatches"]) == (
+            "spark",
+            False,
+            0,
+            [],
+        )
 
     @pytest.mark.ci
     def test_paused(self, world: World, java: Java, embedded: EngineFactory) -> None:
         """So does a run of a paused ledger, whatever is new, which says that it is paused."""
         world.runner(embedded).pause()
         world.publish(*log(versions=1, seed=7))
-        done = java.run(world)
-        assert (done.returncode, java.called) == (0, False), done.stderr
-        assert done.stdout.startswith("The ledger is paused")
+        completed = java.run(world)
+        assert (completed.returncode, java.called) == (0, False), completed.stderr
+        assert completed.stdout.startswith("The ledger is paused")
 
     @pytest.mark.ci
     def test_told(self, world: World, java: Java, tmp_path: Path) -> None:
         """Log and metrics hear of a run that was idle as of any other."""
         (tmp_path / "windrow.toml").write_text(f'[metrics]\ntextfile = "{tmp_path}/windrow.prom"\n')
-        done = java.run(world, "--config", str(tmp_path / "windrow.toml"), "--log-level", "info")
-        assert (done.returncode, java.called) == (0, False), done.stderr
-        assert [json.loads(line)["event"] for line in done.stderr.splitlines()] == ["run started", "run ended"]
+        completed = java.run(world, "--config", str(tmp_path / "windrow.toml"), "--log-level", "info")
+        assert (completed.returncode, java.called) == (0, False), completed.stderr
+        assert [json.loads(line)["event"] for line in completed.stderr.splitlines()] == ["run started", "run ended"]
         assert "windrow_" in (tmp_path / "windrow.prom").read_text()
 
     @pytest.mark.ci
@@ -155,17 +160,17 @@ class TestCommand:
         before = world.version()
         if not options:
             world.publish(*log(versions=1, seed=7))
-        done = java.run(world, *options)
-        assert (done.returncode, java.called) == (2, True), done.stderr
-        assert "WINDROW-ENGINE: Spark did not start" in done.stderr
-        assert '"event": "retry"' not in done.stderr
+        completed = java.run(world, *options)
+        assert (completed.returncode, java.called) == (2, True), completed.stderr
+        assert "WINDROW-ENGINE: Spark did not start" in completed.stderr
+        assert '"event": "retry"' not in completed.stderr
         assert world.version() == before
 
     def test_no_ledger(self, tmp_path: Path, clock: ManualClock, java: Java) -> None:
         """A ledger that is not there yet is Spark's to make."""
         world = World(tmp_path / "other", clock)
-        done = java.run(world)
-        assert (done.returncode, java.called) == (2, True), done.stderr
+        completed = java.run(world)
+        assert (completed.returncode, java.called) == (2, True), completed.stderr
         assert not Path(world.ledger).exists()
 
 

@@ -30,8 +30,8 @@ class TestStop:
         """A signal may ask for a stop at any moment of a wait, also while the wait begins or ends: the process goes
         on.
         """
-        done = subprocess.run([sys.executable, "-c", SIGNALS], timeout=30, check=False)
-        assert done.returncode == 0
+        completed = subprocess.run([sys.executable, "-c", SIGNALS], timeout=30, check=False)
+        assert completed.returncode == 0
 
     def test_ends_a_wait(self) -> None:
         """A stop ends a wait at once, and every later one."""

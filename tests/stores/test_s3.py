@@ -193,8 +193,8 @@ class TestBothEngines:
             write_deltalake(bucket.depot, row("delta-rs", ours), mode="append")
             ours += 1
             answer = spark_driver.answers_so_far()
-        found = DeltaTable(bucket.depot).to_pyarrow_table()["who"].to_pylist()
-        assert (found.count("spark"), found.count("delta-rs")) == (answer[0] + 1, ours)
+        rows = DeltaTable(bucket.depot).to_pyarrow_table()["who"].to_pylist()
+        assert (rows.count("spark"), rows.count("delta-rs")) == (answer[0] + 1, ours)
         assert DeltaTable(bucket.depot).version() == before + answer[0] + ours
 
 

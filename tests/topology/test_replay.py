@@ -62,10 +62,10 @@ def test_same_states(tmp_path: Path) -> None:
     harness = Harness(timed(), tmp_path)
     run_for_hours(harness)
     copies = DeltaTable(tmp_path / "copies").version()
-    found = replay_topology(harness.topology, EMBEDDED, str(tmp_path / "again"))
-    assert found.ok, found.differences
-    assert (found.equal, found.into) == (True, str(tmp_path / "again"))
-    assert found.microbatches > 6
+    replayed = replay_topology(harness.topology, EMBEDDED, str(tmp_path / "again"))
+    assert replayed.ok, replayed.differences
+    assert (replayed.equal, replayed.into) == (True, str(tmp_path / "again"))
+    assert replayed.microbatches > 6
     assert DeltaTable(tmp_path / "copies").version() == copies
     assert DeltaTable(tmp_path / "again" / "states").version() > 6
 
@@ -75,10 +75,10 @@ def test_changed_function(tmp_path: Path) -> None:
     harness = Harness(timed(), tmp_path)
     run_for_hours(harness)
     changed = timed(2).with_locations(harness.topology.depots, harness.topology.location)
-    found = replay_topology(changed, EMBEDDED)
-    assert not found.ok
-    assert (found.equal, found.into) == (False, None)
-    [difference] = found.differences
+    replayed = replay_topology(changed, EMBEDDED)
+    assert not replayed.ok
+    assert (replayed.equal, replayed.into) == (False, None)
+    [difference] = replayed.differences
     example: Any = difference.examples[0]
     assert difference.state == "seen"
     assert example["recorded"]["rows"] * 2 == example["replayed"]["rows"]
@@ -175,8 +175,8 @@ class TestTicks:
         """With the recorded ticks an event that is new does not fire, and one that is gone is left out."""
         topology = changed(rung, hour="1h", half="30m")
         again = str(rung.directory / "again")
-        found = replay_topology(topology, EMBEDDED, again)
-        assert found.events_fired == {"hour": 4}
+        replayed = replay_topology(topology, EMBEDDED, again)
+        assert replayed.events_fired == {"hour": 4}
         placed = topology.with_locations(topology.depots, f"{again}/states")
         assert rings(placed, "hour") == list(self.RECORDED)
         assert rings(placed, "half") == rings(placed, "gone") == []
@@ -186,13 +186,13 @@ class TestTicks:
         """With fresh ticks each event fires when it is due, as in a run that never stands still."""
         topology = changed(rung, hour="1h", slow="150m")
         again = str(rung.directory / "again")
-        found = replay_topology(topology, EMBEDDED, again, "fresh")
+        replayed = replay_topology(topology, EMBEDDED, again, "fresh")
         placed = topology.with_locations(topology.depots, f"{again}/states")
         assert rings(placed, "hour") == [1, 2, 3, 4, 5, 6, 7, 8]
         assert rings(placed, "slow") == [2.5, 5, 7.5]
-        assert found.events_fired == {"hour": 8, "slow": 3}
-        assert found.ok
-        assert found.differences
+        assert replayed.events_fired == {"hour": 8, "slow": 3}
+        assert replayed.ok
+        assert replayed.differences
         assert placed.read("rows").to_pylist() == [{"rows": 9}]
 
     def test_merged(self, rung: Harness) -> None:
@@ -201,13 +201,13 @@ class TestTicks:
         """
         topology = changed(rung, hour="2h", slow="150m")
         again = str(rung.directory / "again")
-        found = replay_topology(topology, EMBEDDED, again, "merged")
+        replayed = replay_topology(topology, EMBEDDED, again, "merged")
         placed = topology.with_locations(topology.depots, f"{again}/states", {"rings": f"{again}/outputs/rings"})
         assert rings(placed, "hour") == list(self.RECORDED)
         assert rings(placed, "slow") == [2.5, 5, 7.5]
         exactly = replay_topology(placed, EMBEDDED, f"{again}-2")
         assert exactly.ok, exactly.differences
-        assert exactly.events_fired == found.events_fired == {"hour": 4, "slow": 3}
+        assert exactly.events_fired == replayed.events_fired == {"hour": 4, "slow": 3}
         once, twice = (DeltaTable(f"{place}/outputs/rings").to_pyarrow_table() for place in (again, f"{again}-2"))
         order = [("at", "ascending"), ("name", "ascending")]
         assert once.sort_by(order) == twice.sort_by(order)
@@ -222,11 +222,11 @@ class TestTicks:
         rung.append([{"payload": "other"}], "b")
         rung.advance_clock(10 * 3_600 + 3_000)
         again = str(rung.directory / "again")
-        found = replay_topology(topology, EMBEDDED, again, "merged", live=rung.clock)
+        replayed = replay_topology(topology, EMBEDDED, again, "merged", live=rung.clock)
         placed = topology.with_locations(topology.depots, f"{again}/states")
         now = 8.25 + 10 + 3_000 / 3_600
         assert rings(placed, "hour") == pytest.approx([*self.RECORDED, now])
         assert rings(placed, "often")[-2:] == pytest.approx([8 + 1 / 6, now])
         assert rings(placed, "slow") == [2.5, 5, 7.5]  # what is missed is cancelled
         assert placed.read("rows").to_pylist() == [{"rows": 13}]
-        assert found.live_microbatches == 1
+        assert replayed.live_microbatches == 1

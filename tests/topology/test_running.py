@@ -754,8 +754,8 @@ class TestOutputs:
             harness.append([message(number + 100)])
             harness.set_option("max_messages", str(number + 1))
         harness.run()
-        found = DeltaTable(tmp_path / "doubled").to_pyarrow_table()["payload"].to_pylist()
-        assert sorted(found) == sorted([str(number + more) for number in range(4) for more in (0, 100)] * 2)
+        rows = DeltaTable(tmp_path / "doubled").to_pyarrow_table()["payload"].to_pylist()
+        assert sorted(rows) == sorted([str(number + more) for number in range(4) for more in (0, 100)] * 2)
 
     @pytest.mark.parametrize("point", [Point.AFTER_PROCESS, Point.AFTER_COMMIT])
     def test_rollback_after_a_failed_attempt(self, tmp_path: Path, point: Point) -> None:
@@ -774,8 +774,8 @@ class TestOutputs:
         harness.restart()
         harness.append([message(4), message(5)])
         harness.run()
-        found = DeltaTable(tmp_path / "doubled").to_pyarrow_table()["payload"].to_pylist()
-        assert set(found) == {str(number) for number in range(6)}
+        rows = DeltaTable(tmp_path / "doubled").to_pyarrow_table()["payload"].to_pylist()
+        assert set(rows) == {str(number) for number in range(6)}
         report = verify_topology(harness.topology, EMBEDDED, replay=True)
         assert (report.differences, len(report.findings)) == ((), point is Point.AFTER_PROCESS)
 
@@ -807,8 +807,8 @@ class TestOutputs:
         harness.append([message(3)])
         harness.set_option("max_messages", "9")
         harness.run()
-        found = DeltaTable(tmp_path / "doubled").to_pyarrow_table()["payload"].to_pylist()
-        assert set(found) == {"0", "1", "2", "3"}
+        rows = DeltaTable(tmp_path / "doubled").to_pyarrow_table()["payload"].to_pylist()
+        assert set(rows) == {"0", "1", "2", "3"}
         report = verify_topology(harness.topology, EMBEDDED)
         assert report.differences == ()
         assert "a RESTORE of the states took it back" in report.findings[-1]

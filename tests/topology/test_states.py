@@ -144,8 +144,8 @@ class TestFiles:
         harness.run()
         assert not before - files_of(harness)
         assert rows_of(harness) == 300_001
-        found = harness.topology.read("counts", keys=[{"name": "key-0150000"}, {"name": "key-0150001"}])
-        assert found["count"].to_pylist() == [2, 1]
+        rows = harness.topology.read("counts", keys=[{"name": "key-0150000"}, {"name": "key-0150001"}])
+        assert rows["count"].to_pylist() == [2, 1]
 
     @pytest.mark.ci
     def test_keys_that_come_later(self, tmp_path: Path) -> None:
@@ -157,9 +157,9 @@ class TestFiles:
             expected |= set(names) if number else set()
             harness.append([{"payload": name} for name in names])
             harness.run()
-        found = harness.topology.read("counts")
-        assert set(found["name"].to_pylist()) == expected
-        assert pc.sum(found["count"]).as_py() == len(expected)
+        rows = harness.topology.read("counts")
+        assert set(rows["name"].to_pylist()) == expected
+        assert pc.sum(rows["count"]).as_py() == len(expected)
         assert len(files_of(harness)) < 40
 
 

@@ -74,9 +74,9 @@ def record_of(world: World) -> Path:
 
 def recorded(world: World) -> Record:
     """Return the record."""
-    found = Record.read(str(record_of(world)))
-    assert found is not None
-    return found
+    rows = Record.read(str(record_of(world)))
+    assert rows is not None
+    return rows
 
 
 def check(world: World) -> Report:
@@ -370,8 +370,8 @@ def drop_old_rejection(world: World) -> None:
 
 def another_ledger(world: World) -> None:
     """Let the record be that of another ledger."""
-    found = json.loads(record_of(world).read_text())
-    record_of(world).write_text(json.dumps(found | {"ledger_id": "another"}))
+    document = json.loads(record_of(world).read_text())
+    record_of(world).write_text(json.dumps(document | {"ledger_id": "another"}))
 
 
 def tear(world: World) -> None:
@@ -381,8 +381,8 @@ def tear(world: World) -> None:
 
 def misspell(world: World) -> None:
     """Let a number in the record be a text."""
-    found = json.loads(record_of(world).read_text())
-    record_of(world).write_text(json.dumps(found | {"ledger_version": str(found["ledger_version"])}))
+    document = json.loads(record_of(world).read_text())
+    record_of(world).write_text(json.dumps(document | {"ledger_version": str(document["ledger_version"])}))
 
 
 @pytest.mark.ci

@@ -67,13 +67,13 @@ def of_guards(guards: list[GuardCount]) -> str:
 def write(results: list[Result], said: str) -> None:
     """Put what was counted into the page; rows of faults that were not tried this time stay."""
     page = PAGE.read_text(encoding="utf-8")
-    found = re.search(f"{BEGIN}(.*?){END}", page, re.DOTALL)
-    if found is None:
+    match = re.search(f"{BEGIN}(.*?){END}", page, re.DOTALL)
+    if match is None:
         raise ValueError(f"{PAGE} has no place for the table")
-    rows = {(one.fault, one.engine): one for one in [*_read(found[1]), *results]}
+    rows = {(one.fault, one.engine): one for one in [*_read(match[1]), *results]}
     ordered = sorted(rows.values(), key=lambda one: one.engine)
     whole = f"{BEGIN}\n{said}\n\n{markdown(ordered)}\n{END}"
-    PAGE.write_text(page.replace(found[0], whole), encoding="utf-8")
+    PAGE.write_text(page.replace(match[0], whole), encoding="utf-8")
 
 
 def _read(text: str) -> list[Result]:

@@ -57,8 +57,8 @@ def jars() -> str:
                 call = ["java", "-cp", ivy, "org.apache.ivy.Main", "-cache", f"{work}/cache", "-types", "jar", "bundle"]
                 call += ["-dependency", "org.apache.kafka", "kafka_2.13", VERSION, "-confs", "default"]
                 call += ["-retrieve", f"{work}/jars/[artifact]-[revision].[ext]"]
-                done = subprocess.run(call, capture_output=True, text=True, check=False)
-                assert done.returncode == 0, done.stdout[-2_000:] + done.stderr[-2_000:]
+                completed = subprocess.run(call, capture_output=True, text=True, check=False)
+                assert completed.returncode == 0, completed.stdout[-2_000:] + completed.stderr[-2_000:]
                 Path(work, "jars").rename(JARS)
     return f"{JARS}/*"
 

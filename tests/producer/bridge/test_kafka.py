@@ -73,9 +73,9 @@ class TestLag:
         bridge(kafka, depot, topic)
         kafka.publish(topic, *numbers(2), partition=1)
         before = time.time()
-        said = windrow("status", "--kafka", "--json", "--fail-if", "kafka_lag>1")
-        found = said.json()
-        assert (said.status, found["failed"], found["kafka"]["lag"]) == (1, ["kafka_lag>1 holds: kafka_lag is 2"], 2)
+        result = windrow("status", "--kafka", "--json", "--fail-if", "kafka_lag>1")
+        found = result.json()
+        assert (result.status, found["failed"], found["kafka"]["lag"]) == (1, ["kafka_lag>1 holds: kafka_lag is 2"], 2)
         assert [(one["depot_offset"], one["end_offset"]) for one in found["kafka"]["partitions"]] == [(3, 3), (0, 2)]
         measured = datetime.fromisoformat(found["kafka"]["measured_at"]).timestamp()
         assert before <= measured <= time.time()
@@ -92,8 +92,8 @@ class TestLag:
         assert "WINDROW-SETTINGS: there are no topics to ask for" in windrow("status", "--kafka", *places).err
         part = f'bootstrap_servers = "127.0.0.1:{free_port()}"\ntopics = ["t"]\n'
         Path("windrow.toml").write_text(f"[kafka]\n{part}")
-        said = windrow("status", "--kafka", *places)
-        assert (said.status, "WINDROW-BROKER: no broker answers" in said.err) == (3, True)
+        result = windrow("status", "--kafka", *places)
+        assert (result.status, "WINDROW-BROKER: no broker answers" in result.err) == (3, True)
 
 
 class TestReading:
@@ -260,8 +260,8 @@ class TestReading:
             f'[kafka]\nbootstrap_servers = "{kafka.place}"\ntopics = ["{topic}"]\n'
             'event_time = "json:at"\nfield_map = ["type=kind"]\n'
         )
-        said = windrow("bridge", "kafka", "--until-end")
-        assert f"5 messages from {kafka.place} in d, 1 of them invalid; 1 partition at the end, lag 0." in said.out
+        result = windrow("bridge", "kafka", "--until-end")
+        assert f"5 messages from {kafka.place} in d, 1 of them invalid; 1 partition at the end, lag 0." in result.out
         assert windrow("run", "--json").json()["messages"] == 5
         windrow("tick", "--all")
         closed = windrow("show", "--closed", "--json").json()
@@ -445,9 +445,9 @@ class TestRefusals:
     @pytest.mark.parametrize("given", [("kafka", "--client-id", "x"), ("mqtt", "--until-end"), ("kafka",), ("amqp",)])
     def test_options(self, windrow, given):
         """An option of the other kind of broker is refused, and so are another kind and a bridge without topics."""
-        said = windrow("bridge", *given)
-        assert said.status == 2
-        assert said.err.startswith("WINDROW-SETTINGS: ")
+        result = windrow("bridge", *given)
+        assert result.status == 2
+        assert result.err.startswith("WINDROW-SETTINGS: ")
 
     @pytest.mark.parametrize(
         "wrong",
@@ -622,8 +622,8 @@ class TestFaults:
             "WINDROW_PRODUCER__MAX_COMMIT_ROWS": "5",
             "WINDROW_KAFKA__PROPERTIES": '{"session.timeout.ms": "1500", "heartbeat.interval.ms": "300"}',
         }
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == -signal.SIGKILL, done.stderr
+        completed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert completed.returncode == -signal.SIGKILL, completed.stderr
         before = rows(depot)
         assert 0 < before < 40
         assert bridge(kafka, depot, topic).committed == 40 - before

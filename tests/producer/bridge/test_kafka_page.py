@@ -69,8 +69,8 @@ def test_spark(kafka: KafkaBroker, tmp_path: Path) -> None:
         if not start:
             for file in (*data.glob("*checkpoint/commits/0"), *data.glob("*checkpoint/commits/.0.crc")):
                 file.unlink()
-    found = messages(f"{data}/depot")["payload"].to_pylist()
-    assert sorted(found) == ["no json", "no json", *readings(0, 6)]
+    rows = messages(f"{data}/depot")["payload"].to_pylist()
+    assert sorted(rows) == ["no json", "no json", *readings(0, 6)]
     files = messages(f"{data}/file_depot")["payload"].to_pylist()
     assert sorted(json.loads(payload)["value"] for payload in files) == [0, 1, 2, 3, 4, 5]
     for prefix, number in (("", 8), ("file_", 6)):
@@ -82,5 +82,5 @@ def run(job: Path) -> None:
     """Run a job in a process of its own, whose Spark has Kafka's source."""
     command = [sys.executable, "-m", "tests.producer.bridge.spark_job", str(job)]
     environment = dict([FAST_JAVA]) | os.environ
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4_000:]
+    completed = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr[-4_000:]

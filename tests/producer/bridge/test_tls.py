@@ -218,11 +218,11 @@ def test_plain(tmp_path, told):
 def test_settings(windrow: Command, monkeypatch, tmp_path):
     """Neither the settings that are shown nor the file that is written have the password."""
     monkeypatch.setenv("WINDROW_MQTT__PASSWORD", PASSWORD)
-    said = windrow("settings", "--json")
-    (shown,) = [one for one in said.json() if one["name"] == "mqtt.password"]
+    result = windrow("settings", "--json")
+    (shown,) = [one for one in result.json() if one["name"] == "mqtt.password"]
     assert shown == {"name": "mqtt.password", "value": '"***"', "origin": "variable WINDROW_MQTT__PASSWORD"}
     assert windrow("init", "--json").status == 0
-    assert PASSWORD not in (tmp_path / "windrow.toml").read_text() + said.out + windrow("settings").out
+    assert PASSWORD not in (tmp_path / "windrow.toml").read_text() + result.out + windrow("settings").out
 
 
 @pytest.mark.parametrize(
@@ -244,8 +244,8 @@ def test_mistake(windrow: Command, tmp_path, line, says):
     """A setting that has no meaning is an error before anything is connected to, and it does not show the password."""
     topics = "" if "topics" in line else "topics = ['a/{key}']\n"
     (tmp_path / "windrow.toml").write_text(f"[mqtt]\n{topics}{line}\n")
-    said = windrow("bridge", "mqtt")
-    assert said.status == 2
-    assert "WINDROW-SETTINGS" in said.err
-    assert says in said.err
-    assert PASSWORD not in said.err
+    result = windrow("bridge", "mqtt")
+    assert result.status == 2
+    assert "WINDROW-SETTINGS" in result.err
+    assert says in result.err
+    assert PASSWORD not in result.err

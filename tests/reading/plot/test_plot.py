@@ -256,5 +256,7 @@ def test_columns_of_the_ledger_are_enough():
 def test_missing_extra(tmp_path):
     """Without altair the error names what to install."""
     script = "import sys; sys.modules['altair'] = None; import windrow.reading.plot"
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "WINDROW-MISSING-EXTRA: pictures need altair" in done.stderr
+    completed = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert "WINDROW-MISSING-EXTRA: pictures need altair" in completed.stderr
