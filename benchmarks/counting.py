@@ -98,16 +98,16 @@ def passing() -> Iterator[list[int]]:
     total, inside, lock = [0], threading.local(), threading.Lock()
 
     def watched(original: Callable[..., Any], size: Callable[[Any, tuple[Any, ...]], int]) -> Callable[..., Any]:
-        def call(*given: Any, **named: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
             if getattr(inside, "it", False):  # one of them is made of another
-                return original(*given, **named)
+                return original(*arguments, **named)
             inside.it = True
             try:
-                done = original(*given, **named)
+                done = original(*arguments, **named)
             finally:
                 inside.it = False
             with lock:
-                total[0] += size(done, given)
+                total[0] += size(done, arguments)
             return done
 
         return call

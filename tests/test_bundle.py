@@ -89,7 +89,7 @@ class TestSchema:
             for target in bundle()["targets"].values():
                 laid = volume | target["resources"].get("volumes", {}).get(name, {})
                 assert Volume.from_dict(laid).as_dict() == laid
-                granted = [one["principal"] for one in laid.get("grants", ())]
+                granted = [grant["principal"] for grant in laid.get("grants", ())]
                 assert granted == (["${var.service_principal}"] if target["mode"] == "production" else [])
 
     @pytest.mark.parametrize("target", [target for target in TARGETS if target.startswith("dev")])
@@ -355,9 +355,9 @@ class TestScripts:
         assert ended.value.code == 1
 
 
-def started(job: str, monkeypatch: pytest.MonkeyPatch, *given: str) -> None:
+def started(job: str, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
     """Start a script in this process, as a platform does."""
-    monkeypatch.setattr(sys, "argv", [job, *given])
+    monkeypatch.setattr(sys, "argv", [job, *arguments])
     runpy.run_path(str(JOBS / f"{job}.py"), run_name="__main__")
 
 

@@ -89,12 +89,12 @@ def _small(conditions: Conditions) -> Iterator[Measurement]:
     yield Measurement(f"csv, a buffer of {few.num_rows:,} of {sources:,} sources", median(ours), "s", aim=at_most(0.05))
 
 
-def _on_cores(cores: int, call: Callable[..., object], *given: object) -> None:
+def _on_cores(cores: int, call: Callable[..., object], *arguments: object) -> None:
     """Make a call with so many threads of Arrow, which parse as many parts of what was read."""
     before = pa.cpu_count()
     pa.set_cpu_count(cores)
     try:
-        call(*given)
+        call(*arguments)
     finally:
         pa.set_cpu_count(before)
 

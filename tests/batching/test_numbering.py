@@ -26,11 +26,13 @@ def test_number(slots: list[tuple[int, int, int]], epoch: int) -> None:
     lists = {(s, k) for s, _, k in slots}
     assert set(of_list.values()) == lists
     assert sorted(of_list) == list(range(len(lists)))
-    streams = [of_list[one][0] for one in sorted(of_list)]
+    streams = [of_list[value][0] for value in sorted(of_list)]
     assert streams == sorted(streams)
     places = [
-        (of_list[one], t) for one in sorted(of_list) for t in sorted({t for s, t, k in slots if (s, k) == of_list[one]})
+        (of_list[value], t)
+        for value in sorted(of_list)
+        for t in sorted({t for s, t, k in slots if (s, k) == of_list[value]})
     ]
     assert place.tolist() == [places.index(((s, k), t)) for s, t, k in slots]
-    assert np.diff(place_begin).tolist() == [sum(of == of_list[one] for of, _ in places) for one in sorted(of_list)]
+    assert np.diff(place_begin).tolist() == [sum(of == of_list[value] for of, _ in places) for value in sorted(of_list)]
     assert position_at.tolist() == [positions.index((of[0], t)) for of, t in places]

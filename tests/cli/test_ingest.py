@@ -69,7 +69,7 @@ class TestRawFiles:
         document = windrow("ingest", "a", "b", "--format", "csv", "--json").json()
         assert (document["bytes"], document["chunks"]) == (8, 1)
         told = ("file", "raw_source", "bytes", "chunks", "depot_version", "already_ingested")
-        assert [tuple(one[name] for name in told) for one in document["files"]] == [
+        assert [tuple(file[name] for name in told) for file in document["files"]] == [
             ("a", "a", 0, 0, 1, True),
             ("b", "b", 8, 1, 2, False),
         ]

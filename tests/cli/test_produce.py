@@ -13,8 +13,8 @@ from windrow.settings.settings import Settings
 FIRST = {"key": "a", "type": "t", "event_time": 100_000_000, "received_at": 100_000_000}
 
 
-def lines(path: Path, *given: object) -> str:
-    text = "".join((one if isinstance(one, str) else json.dumps(one)) + "\n" for one in given)
+def lines(path: Path, *arguments: object) -> str:
+    text = "".join((one if isinstance(one, str) else json.dumps(one)) + "\n" for one in arguments)
     path.write_text(text)
     return path.name
 
@@ -131,7 +131,7 @@ class TestProduce:
         """When the depot takes nothing more the error says why, and up to which line all is there."""
         from windrow.producer import writer
 
-        def full(*given: object, **named: object) -> None:
+        def full(*arguments: object, **named: object) -> None:
             raise OSError("no space left on device")
 
         impatient = property(lambda own: ProducerOptions(**own.producer.model_dump(), delivery_timeout="200ms"))

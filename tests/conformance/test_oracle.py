@@ -38,7 +38,7 @@ def batched(one: Row, batch: str = "A", version: int = 0) -> Row:
 
 def outcome(published: list[Row], rejected: tuple[int, ...] = (), versions: tuple[int, ...] = (0,)) -> Outcome:
     rows = pa.Table.from_pylist(published, schema=PUBLISHED)
-    return Outcome(rows, pa.Table.from_pylist([{"sequence": one} for one in rejected], schema=REJECTED), versions)
+    return Outcome(rows, pa.Table.from_pylist([{"sequence": row} for row in rejected], schema=REJECTED), versions)
 
 
 def defects(sent: list[Row], found: Outcome, **others: Any) -> dict[str, int]:

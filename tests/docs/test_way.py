@@ -34,9 +34,9 @@ def noting(function: Callable[..., Any], stop: object, called: list[object]) -> 
     """Return a function that also notes that it was called."""
 
     @wraps(function)
-    def noted(*given: Any, **named: Any) -> Any:
+    def noted(*arguments: Any, **named: Any) -> Any:
         called.append(stop)
-        return function(*given, **named)
+        return function(*arguments, **named)
 
     return noted
 

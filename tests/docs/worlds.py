@@ -182,7 +182,9 @@ def _settings(directory: Path, **values: object) -> Settings:
 
 
 def _ingest(settings: Settings, file: Path) -> None:
-    assert sum(one.messages for one in ingest(open_tables(settings).writer, [str(file)], settings.ingest.columns))
+    assert sum(
+        outcome.messages for outcome in ingest(open_tables(settings).writer, [str(file)], settings.ingest.columns)
+    )
 
 
 def _run(settings: Settings, clock: ManualClock, work: Callable[[Runner], RunSummary]) -> None:

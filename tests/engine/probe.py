@@ -54,9 +54,9 @@ def _before_commit(live: Live, act: Callable[[], None]) -> AbstractContextManage
         return nullcontext()
     commit = files._commit
 
-    def late(*given: Any) -> None:
+    def late(*arguments: Any) -> None:
         act()
-        commit(*given)
+        commit(*arguments)
 
     return patch.object(files, "_commit", late)
 

@@ -71,7 +71,7 @@ def random_log(random: Random, histories: int) -> Log:
     steps = list[Version | Tick | Flush]()
     for number in range(1, VERSIONS + 1):
         new = [one for source in sources for one in source.version()]
-        steps.append(tuple(replace(one, index=next(index), version=number) for one in new))
+        steps.append(tuple(replace(row, index=next(index), version=number) for row in new))
         if random.random() < 0.3:
             steps.append(Tick(random.choice(sources).clock + random.choice((-1, 0, 1, rules.window, rules.max_delay))))
         elif random.random() < 0.15:

@@ -77,7 +77,7 @@ class TestResult:
             world.publish(rows)
             world.runner(factory).once()
         primed = [prime(world.tables(factory).ledger) for factory in engines]
-        for rows in ([one.fence.rows for one in primed], [one.fence.batches(None) for one in primed]):
+        for rows in ([state.fence.rows for state in primed], [state.fence.batches(None) for state in primed]):
             ours, theirs = (read.sort_by("id").to_pylist() for read in rows)
             assert ours == theirs != []
         final = spark.read.format("delta").load(world.ledger).where("state IN ('closed', 'rejected')").orderBy("id")

@@ -145,8 +145,8 @@ class Crossings:
         monkeypatch.setattr(type(session), "createDataFrame", self._counting_given(type(created.__self__), created))
 
     def _counting(self, method):
-        def counted(frame, *given):
-            found = method(frame, *given)
+        def counted(frame, *arguments):
+            found = method(frame, *arguments)
             self.rows.append(found.num_rows if hasattr(found, "num_rows") else len(found))
             return found
 
@@ -155,9 +155,9 @@ class Crossings:
     def _counting_given(self, kind, created):
         method = kind.createDataFrame
 
-        def counted(session, data, *given, **named):
+        def counted(session, data, *arguments, **named):
             self.rows.append(data.num_rows if hasattr(data, "num_rows") else len(data))
-            return method(session, data, *given, **named)
+            return method(session, data, *arguments, **named)
 
         return counted
 

@@ -37,7 +37,7 @@ def many(world: World, embedded: EngineFactory, monkeypatch: pytest.MonkeyPatch)
 def open_files(world: World) -> dict[str, int]:
     """Return the files of open batches with their numbers of rows."""
     added = pa.table(DeltaTable(world.ledger).get_add_actions(flatten=True)).to_pylist()
-    return {one["path"]: one["num_records"] for one in added if one["partition.state"] == "open"}
+    return {row["path"]: row["num_records"] for row in added if row["partition.state"] == "open"}
 
 
 class TestOpenBatches:

@@ -77,7 +77,7 @@ def typed_world(tmp_path: Path, clock: ManualClock, kind: str) -> World:
 def all_payloads(world: World) -> Iterator[Any]:
     """Yield the payloads in batches and rejections."""
     for row in world.rows("open", "closed"):
-        yield from (one["payload"] for one in row["messages"])
+        yield from (message["payload"] for message in row["messages"])
     yield from (row["payload"] for row in world.rows("rejected"))
 
 
@@ -408,5 +408,5 @@ def test_raw(tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> Non
             producer.send((root / "in.csv").read_bytes(), last=True)
         windrow.run(settings)
         [batch] = reading.batches(settings.ledger, "open")
-        assert [one["payload"] for one in batch["messages"]] == expected
+        assert [message["payload"] for message in batch["messages"]] == expected
         assert verify(settings.depot, settings.ledger).differences == ()

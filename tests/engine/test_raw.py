@@ -136,7 +136,7 @@ def test_any_microbatches(world: Raw, engine: EngineFactory, tmp_path: Path, clo
 
 def batches_of(batches: list[Any]) -> list[Any]:
     """Return each message with the stream of its batch."""
-    return sorted(repr((source, key, one)) for source, key, _, inside in batches for one in inside)
+    return sorted(repr((source, key, message)) for source, key, _, inside in batches for message in inside)
 
 
 @pytest.mark.slow_on_spark
@@ -204,7 +204,7 @@ def test_field_called_version(world: Raw) -> None:
     columns = {"source": "device", "key": "device", "type": "cast(version as string)", "event_time": "ts"}
     world.run(EngineFactory("embedded"), format=chosen, depot_columns=columns)
     ((_, _, _, inside),) = world.told()[0]
-    assert [one["type"] for one in inside] == ["7"]
+    assert [message["type"] for message in inside] == ["7"]
     assert [(part["version"], part["messages"]) for part in world.history()[0]["versions"]] == [(1, 1)]
 
     with pytest.raises(SettingsError, match="Delta"):
@@ -242,7 +242,7 @@ def test_binary_payload_without_mapping(world: Raw, engine: EngineFactory) -> No
     world.append(("gateway", 1, line, True))
     world.run(engine, depot_columns={}, format={"type": "csv", "has_header": False, "fields": fields})
     [batch] = world.rows("open", "closed")
-    assert [(one["type"], one["payload"]) for one in batch["messages"]] == [("t", payload)]
+    assert [(message["type"], message["payload"]) for message in batch["messages"]] == [("t", payload)]
     assert world.rows("rejected") == []
     assert verify(world.depot, world.ledger).ok
 

@@ -115,8 +115,8 @@ def test_short_read(
     depot.append(*cut("order", b"".join(ROWS), random.Random(1), 400))
     really = DeltaRsLog.commits
 
-    def one_more(log: DeltaRsLog, *given: int) -> list[Commit]:
-        return [replace(commit, rows=commit.rows and commit.rows + 1) for commit in really(log, *given)]
+    def one_more(log: DeltaRsLog, *arguments: int) -> list[Commit]:
+        return [replace(commit, rows=commit.rows and commit.rows + 1) for commit in really(log, *arguments)]
 
     monkeypatch.setattr(DeltaRsLog, "commits", one_more)
     with pytest.raises(RetriesExhaustedError, match="its commit added"):

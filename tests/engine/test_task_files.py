@@ -72,9 +72,9 @@ def test_a_task_that_runs_twice(world: World, files: EngineFactory, monkeypatch:
     them.
     """
 
-    def twice(*given: Any) -> WrittenRows:
-        write_in_tasks(*given)
-        return write_in_tasks(*given)
+    def twice(*arguments: Any) -> WrittenRows:
+        write_in_tasks(*arguments)
+        return write_in_tasks(*arguments)
 
     monkeypatch.setattr(executors, "write_in_tasks", twice)
     world.publish(*log(versions=2))

@@ -176,10 +176,10 @@ class World:
         floors = windrow.batch(arrived.filter(pc.invert(is_ahead(arrived))), windrow.Rules()).state.floors
         return dict(zip(floors.source.to_pylist(), times(floors.floor).to_pylist(), strict=True))
 
-    def replayed(self, into: str | None = None, **given: Any) -> Replay:
+    def replayed(self, into: str | None = None, **values: Any) -> Replay:
         """Replay the ledger on the embedded engine, or on Spark; other words than those of `replay` are settings."""
-        ours = {name: given.pop(name) for name in set(given) & set(signature(replay).parameters)}
-        return replay(self.settings(EMBEDDED, **given), into, **ours)
+        ours = {name: values.pop(name) for name in set(values) & set(signature(replay).parameters)}
+        return replay(self.settings(EMBEDDED, **values), into, **ours)
 
     def assert_balanced(self) -> None:
         """At every version of the ledger the books balance and nothing final has changed; numbers have no gaps."""

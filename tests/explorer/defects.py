@@ -131,7 +131,7 @@ def explore_undisturbed(record: Record) -> None:
 
     Raises AssertionError if an invariant breaks.
     """
-    done = [one["scenario"] for one in record.undisturbed]
+    done = [row["scenario"] for row in record.undisturbed]
     left = [name for name in SCENARIOS if name not in done]
     before = np.zeros((len(GUARDS), 2), np.int64)
     with tempfile.TemporaryDirectory() as directory:
@@ -162,8 +162,8 @@ def find_defect(defect: Defect, record: Record) -> Finding:
     if not names:
         return Finding(defect.digest, 0, 0)
     known = list(explore_with({BUG if defect.kind == "bug" else GUARD: defect.name}, names))
-    schedules = sum(one["ends"] + (one["broken"] is not None) for one in known)
-    states = sum(one["states"] for one in known)
+    schedules = sum(known_row["ends"] + (known_row["broken"] is not None) for known_row in known)
+    states = sum(known_row["states"] for known_row in known)
     last = known[-1]
     scenario = last["scenario"] if last["broken"] is not None else ""
     return Finding(defect.digest, schedules, states, scenario, last["broken"])
@@ -179,9 +179,9 @@ def relevant_scenarios(defect: Defect, undisturbed: Sequence[Mapping[str, Any]])
     if defect.kind == "guard":
         guard = next(one for one in GUARDS if one.name == defect.name)
         number, column = counting.NAMES.index(guard.name), int(_only_strikes(guard))
-        ordered = [one for one in ordered if one["counts"][number][column]]
+        ordered = [row for row in ordered if row["counts"][number][column]]
         ordered.sort(key=lambda one: not one["counts"][number][1])
-    return [str(one["scenario"]) for one in ordered]
+    return [str(row["scenario"]) for row in ordered]
 
 
 def _by_cost_and_news(undisturbed: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -285,7 +285,7 @@ class MemoryLedger(Ledger):
     def commit(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> int:
         """Add rows, by adding files or by a MERGE. Raises ConcurrentCommitError."""
         new = (cast("pa.Table", processed.rows), control, *processed.states.values())
-        parts = [rows_to_write(one, live.revision + 1) for one in new]
+        parts = [rows_to_write(row, live.revision + 1) for row in new]
         rows = pa.concat_tables([conform(part, live.schema) for part in parts])
         if self.commit_mode == "files":
             self._shared.write("commit", lambda now: put(now, live.table_version, "commit", added=rows))

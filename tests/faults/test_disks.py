@@ -104,8 +104,8 @@ class TestFull:
         with full_disk(limit), pytest.raises(TableUnwritableError, match=r"the depot .* cannot be written"):
             list(ingest(writer, [str(file)], {}))
         assert DeltaTable(full.depot).version() == 3
-        assert [one.messages for one in ingest(writer, [str(file)], {})] == [len(NEW)]
-        assert [one.already_ingested for one in ingest(writer, [str(file)], {})] == [True]
+        assert [outcome.messages for outcome in ingest(writer, [str(file)], {})] == [len(NEW)]
+        assert [outcome.already_ingested for outcome in ingest(writer, [str(file)], {})] == [True]
         run(full, embedded)
         assert_whole(full)
 
@@ -228,7 +228,7 @@ class TestReadOnly:
         ):
             list(ingest(writer, [str(file)], {}))
         assert DeltaTable(shared.depot).version() == version
-        assert [one.messages for one in ingest(writer, [str(file)], {})] == [len(NEW)]
+        assert [outcome.messages for outcome in ingest(writer, [str(file)], {})] == [len(NEW)]
         run(shared, embedded)
         assert_whole(shared)
 
@@ -292,8 +292,8 @@ class TestSaid:
 class FullFold(ProbedLedger):
     """A ledger whose folds find a disk with so many bytes left."""
 
-    def __init__(self, limit: int, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, limit: int, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self._limit = limit
 
     def fold(self, live: Live, size: Fold) -> None:
@@ -307,8 +307,8 @@ class Once(ProbedLedger):
 
     _first = True
 
-    def commit(self, *given: Any) -> int | None:
+    def commit(self, *arguments: Any) -> int | None:
         """Commit."""
         with full_disk() if self._first else nullcontext():
             self._first = False
-            return super().commit(*given)
+            return super().commit(*arguments)

@@ -27,7 +27,7 @@ def framed(framing: DelimitedFraming, parts: list[bytes]) -> Spans:
         held += part
         spans = framing.frame(buffer(held), seen, state, number == len(parts))
         known = (spans.decided_after + base).tolist()
-        assert all(before < one for one in known) or number == len(parts)
+        assert all(before < known_row for known_row in known) or number == len(parts)
         found += [
             (held[start:end], what, at)
             for start, end, what, at in zip(spans.start, spans.end, spans.kind.tolist(), known, strict=True)

@@ -32,7 +32,7 @@ def framed(framing: FixedFraming | LengthFraming, parts: list[bytes], state: int
         held += part
         spans = framing.frame(buffer(held), len(held) - len(part), state, number == len(parts))
         known = (spans.decided_after + base).tolist()
-        assert all(before < one for one in known) or number == len(parts)
+        assert all(before < known_row for known_row in known) or number == len(parts)
         bounds = zip(spans.start, spans.end, spans.kind.tolist(), known, strict=True)
         found += [(held[start:end], what, at) for start, end, what, at in bounds]
         held, state, base = held[spans.tail :], spans.state, base + spans.tail

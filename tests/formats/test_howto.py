@@ -57,7 +57,9 @@ def windrow(home: Path, *words: str, program: str = PROGRAM, **variables: str) -
 def outcome(home: Path, ledger: str) -> list[tuple[object, ...]]:
     """Return the messages and rejects of a ledger."""
     rows = DeltaTable(str(home / "data" / ledger)).to_pyarrow_table().to_pylist()
-    messages = [(row["key"], one["payload"]) for row in rows if row["state"] == "open" for one in row["messages"]]
+    messages = [
+        (row["key"], message["payload"]) for row in rows if row["state"] == "open" for message in row["messages"]
+    ]
     refused = [(row["reason"], row["detail"], row["content"]) for row in rows if row["state"] == "rejected"]
     return sorted([*messages, *refused])
 

@@ -111,8 +111,8 @@ RECORDS = st.lists(
 
 def records(those, between=b"\n"):
     """Put records one behind the other."""
-    ends = np.cumsum([len(one) + len(between) for one in those], dtype=np.int64)
-    lengths = np.array([len(one) for one in those], np.int64)
+    ends = np.cumsum([len(row) + len(between) for row in those], dtype=np.int64)
+    lengths = np.array([len(row) for row in those], np.int64)
     start = ends - lengths - len(between)
     return Records(np.frombuffer(between.join([*those, b""]), np.uint8), start, start + lengths)
 

@@ -44,9 +44,9 @@ def packed(rows, order):
 
 
 def records(those, gap=0):
-    lengths = np.array([len(one) for one in those], np.int64)
+    lengths = np.array([len(row) for row in those], np.int64)
     start = np.cumsum(lengths + gap) - lengths
-    return Records(np.frombuffer(b"".join(b"\xee" * gap + one for one in those), np.uint8), start, start + lengths)
+    return Records(np.frombuffer(b"".join(b"\xee" * gap + row for row in those), np.uint8), start, start + lengths)
 
 
 def expected(row):

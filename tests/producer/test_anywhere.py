@@ -28,9 +28,9 @@ def sometimes(every, error):
 def failing(function, fail):
     """Return a function that may fail before it does anything."""
 
-    def failing_now_and_then(*given, **named):
+    def failing_now_and_then(*arguments, **named):
         fail()
-        return function(*given, **named)
+        return function(*arguments, **named)
 
     return failing_now_and_then
 

@@ -546,9 +546,9 @@ class TestEnd:
         """
         really_table = Batch.table
 
-        def table(*given):
+        def table(*arguments):
             gate(1)
-            return really_table(*given)
+            return really_table(*arguments)
 
         monkeypatch.setattr(Batch, "table", table)
         producer = Producer(depot, "p")

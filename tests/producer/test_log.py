@@ -26,8 +26,8 @@ def test_log_tells_of_it(depot):
             producer.send(key="k", type="t", event_time=NOW + number, received_at=NOW).result(60)
     assert [rows_added(commit) for commit in history(DeltaTable(depot), 1)] == [1, 1]
     added = pa.table(DeltaTable(depot).get_add_actions(flatten=True)).sort_by("min.sequence").to_pylist()
-    assert [(one["num_records"], one["min.sequence"], one["max.sequence"]) for one in added] == [(1, 1, 1), (1, 2, 2)]
-    assert all(one["min.event_time"] == one["max.event_time"] is not None for one in added)
+    assert [(row["num_records"], row["min.sequence"], row["max.sequence"]) for row in added] == [(1, 1, 1), (1, 2, 2)]
+    assert all(row["min.event_time"] == row["max.event_time"] is not None for row in added)
 
 
 def test_checkpoints(depot):

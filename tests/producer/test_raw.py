@@ -302,7 +302,7 @@ def test_to_batches(depot: str, tmp_path: Path) -> None:
                     break
         windrow.run(settings)
     book = open_ledger(settings.ledger).rows(("open", "closed", "rejected"), "state, messages").to_pylist()
-    found = [one["payload"] for row in book if row["state"] in {"open", "closed"} for one in row["messages"]]
+    found = [message["payload"] for row in book if row["state"] in {"open", "closed"} for message in row["messages"]]
     assert sorted(found, key=int) == [str(number) for number in range(100)]
     assert not [row for row in book if row["state"] == "rejected"]
     assert verify(depot, settings.ledger).ok

@@ -68,7 +68,7 @@ class TestCounts:
         """Each message of a closed batch is counted once, by the milliseconds from its arrival to the close."""
         expected: Counter[int] = Counter()
         for batch in busy.rows("closed"):
-            expected.update(milliseconds(one["received_at"], batch["closed_at"]) for one in batch["messages"])
+            expected.update(milliseconds(message["received_at"], batch["closed_at"]) for message in batch["messages"])
         rows = distribution(busy.ledger).waits.to_pylist()
         assert {row["wait_ms"]: row["messages"] for row in rows} == expected
 
@@ -76,7 +76,7 @@ class TestCounts:
         """Where there is one source, its types are told apart."""
         found = distribution(busy.ledger, source="s/1")
         batches = [row for row in busy.rows("open", "closed") if row["source"] == "s/1"]
-        expected = Counter(one["type"] for row in batches for one in row["messages"])
+        expected = Counter(message["type"] for row in batches for message in row["messages"])
         accepted = [row for row in found.delays.to_pylist() if row["outcome"] == "accepted"]
         assert found.by == "type"
         assert sum((Counter({row["name"]: row["messages"]}) for row in accepted), Counter()) == expected

@@ -354,8 +354,10 @@ class TestBatches:
         result = batch(mixed.ledger, row["id"])
         assert set(result) - {"closing"} == {name for name, _ in tables.batch_fields(pa.string())}
         assert result["window_start"].endswith("Z")
-        assert [one["payload"] for one in result["messages"]] == [one["payload"] for one in row["messages"]]
-        assert all(one["event_time"].endswith("Z") for one in result["messages"])
+        assert [message["payload"] for message in result["messages"]] == [
+            message["payload"] for message in row["messages"]
+        ]
+        assert all(message["event_time"].endswith("Z") for message in result["messages"])
         assert (state == "open") == ("closing" in result)
         json.dumps(result)
 

@@ -27,9 +27,9 @@ LONG = Rules(window="1h", max_delay="5s")
 DAY = 24 * HOUR
 
 
-def recorded(versions: int = 30, **given: Any) -> pa.Table:
+def recorded(versions: int = 30, **values: Any) -> pa.Table:
     """Return a log as it was read from a depot, with everything that happens to messages but stamps an hour ahead."""
-    kept = [[row for row in rows if row["key"] != "ahead"] for rows in log(versions, **given)]
+    kept = [[row for row in rows if row["key"] != "ahead"] for rows in log(versions, **values)]
     parts = [table(rows).append_column("version", pa.array([at] * len(rows))) for at, rows in enumerate(kept)]
     return pa.concat_tables(parts)
 

@@ -35,7 +35,7 @@ def canonical(row: Row) -> bytes:
     """Return a row of a ledger as the definition says."""
     if row["state"] == "rejected":
         return b"".join(netstring(row[name]) for name in REJECTED)
-    inside = b"".join(b"".join(netstring(one[name]) for name in MESSAGE) for one in row["messages"])
+    inside = b"".join(b"".join(netstring(message[name]) for name in MESSAGE) for message in row["messages"])
     return b"".join(netstring(row[name]) for name in BATCH) + netstring(inside)
 
 

@@ -56,11 +56,11 @@ def batched(world: World, ten: Path) -> World:
     return world.filled_from(ten)
 
 
-def maintained(world: World, factory: EngineFactory, **given: Any) -> dict[str, MaintenanceResult]:
+def maintained(world: World, factory: EngineFactory, **values: Any) -> dict[str, MaintenanceResult]:
     """Maintain the tables and return what was done to each."""
-    settings = {name: given.pop(name) for name in ("maintain", "retention") if name in given}
+    settings = {name: values.pop(name) for name in ("maintain", "retention") if name in values}
     opened = world.tables(factory, **settings)
-    return {done.table: done for done in maintain([opened.source], opened.ledger, WallClock().now(), **given)}
+    return {done.table: done for done in maintain([opened.source], opened.ledger, WallClock().now(), **values)}
 
 
 def disk(*tables_: str) -> dict[str, bytes]:

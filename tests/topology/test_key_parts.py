@@ -72,9 +72,9 @@ def found(table: pa.Table) -> dict[Key, int]:
 class Steps:
     """A topology that does another thing in each microbatch."""
 
-    def __init__(self, directory: Path, parameter: type = Microbatch, **given: Any) -> None:
+    def __init__(self, directory: Path, parameter: type = Microbatch, **values: Any) -> None:
         self._do: list[Do] = []
-        self.harness = Harness(rates(self._act, parameter), directory, **given)
+        self.harness = Harness(rates(self._act, parameter), directory, **values)
 
     def do(self, what: Do) -> None:
         """Run a microbatch that does this."""

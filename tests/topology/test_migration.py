@@ -67,9 +67,9 @@ def euros() -> Topology:
     return sums(value="total DOUBLE", version=2, migrate=in_euros)
 
 
-def begun(directory: Path, topology: Topology | None = None, **given: Any) -> Harness:
+def begun(directory: Path, topology: Topology | None = None, **values: Any) -> Harness:
     """Return a harness whose topology has read a version."""
-    harness = Harness(topology or sums(), directory, **given)
+    harness = Harness(topology or sums(), directory, **values)
     harness.create(ROWS, "paid")
     pay(harness, a=100, b=250)
     return harness

@@ -53,9 +53,9 @@ class HangingLedger(EngineProxy):
         """Read the live rows."""
         return self.hanging.call("prime", self.inner.live) if self.armed else self.inner.live()
 
-    def commit(self, *given: Any) -> Any:
+    def commit(self, *arguments: Any) -> Any:
         """Commit."""
-        return self.hanging.call("commit", lambda: self.inner.commit(*given))
+        return self.hanging.call("commit", lambda: self.inner.commit(*arguments))
 
 
 class HangingSource(EngineProxy):

@@ -43,9 +43,9 @@ def harness(tmp_path: Path) -> Harness:
     return harness
 
 
-def verified(harness: Harness, **given: Any) -> TopologyReport:
+def verified(harness: Harness, **values: Any) -> TopologyReport:
     """Verify the topology of a harness."""
-    return verify_topology(harness.topology, EMBEDDED, **given)
+    return verify_topology(harness.topology, EMBEDDED, **values)
 
 
 def checks(report: TopologyReport) -> list[str]:

@@ -42,8 +42,8 @@ class BankWorld(World):
     attempts_of_rivals: ClassVar[set[int]] = {1, 2}  # both call the functions for the plan of the first one
     rules: ClassVar[Sequence[Mapping[str, Any]]] = ({"branch": False}, {"branch": True})
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
         self._random, self._numbers = Random(3), iter(range(1_000_000))
         create_depot(self.branch, self.payload)
 

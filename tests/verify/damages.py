@@ -26,7 +26,7 @@ def mend(batch: Row) -> None:
         "id": "/".join(["batch", *names, str(start), str(batch["part"])]),
         "messages": inside,
         "message_count": len(inside),
-        "bytes": sum(len(one["type"]) + len(one["payload"] or "") for one in inside),
+        "bytes": sum(len(message["type"]) + len(message["payload"] or "") for message in inside),
         "first_event_time": inside[0]["event_time"],
         "last_event_time": inside[-1]["event_time"],
     }
@@ -124,7 +124,7 @@ def _fits(refused: Row, batch: Row) -> bool:
     return (
         (refused["source"], refused["key"]) == (batch["source"], batch["key"])
         and batch["window_start"] <= refused["event_time"] < batch["window_end"]
-        and refused["type"] not in [one["type"] for one in batch["messages"]]
+        and refused["type"] not in [message["type"] for message in batch["messages"]]
         and batch["bytes"] + 1 + len(refused["payload"] or "") <= 40
     )
 
@@ -202,7 +202,7 @@ def shift_cut(rows: Rows) -> None:
     flush = max((row for row in rows if row["kind"] == "flush"), key=lambda row: row["microbatch"])
     source = flush["clocks"][0]["source"]
     later = [row for row in rows if (row["microbatch"] or 0) >= flush["microbatch"] and row["clocks"]]
-    clocks = [one for row in later for one in row["clocks"] if one["source"] == source]
+    clocks = [clock for row in later for clock in row["clocks"] if clock["source"] == source]
     for one in [*clocks, first(rows, "progress", lambda row: row["source"] == source and not control(row))]:
         one["cut"] += TICK
 

@@ -234,8 +234,10 @@ class TestMessages:
         report = update(
             world,
             "closed",
-            lambda row: next(one for one in row["messages"] if one[column] is not None).update({column: None}),
-            lambda row: any(one[column] is not None for one in row["messages"]),
+            lambda row: next(message for message in row["messages"] if message[column] is not None).update(
+                {column: None}
+            ),
+            lambda row: any(message[column] is not None for message in row["messages"]),
         )
         assert {"lost", "unexpected"} <= found(report)
 

@@ -203,8 +203,8 @@ class Named:
             [(lost, twice, different)] = child.said()
         return Counted(lost, twice, tuple(different), self.trial.struck)
 
-    def _child(self, work: Any, *given: Any) -> Child:
-        return Child(work, server(), self.home, *given)
+    def _child(self, work: Any, *arguments: Any) -> Child:
+        return Child(work, server(), self.home, *arguments)
 
     def _driver(self, stop: Stop | None) -> Child:
         return self._child(drive_named, self.random.choice([1, 100, 100]), stop)

@@ -41,9 +41,9 @@ SECONDS_A_MICROBATCH = 5  # of twelve ledgers side by side on two cores, measure
 class Child:
     """A driver, or whatever else works on the tables, in a process of its own; it begins when it is told to."""
 
-    def __init__(self, work: Any, *given: Any) -> None:
+    def __init__(self, work: Any, *arguments: Any) -> None:
         self._ours, theirs = PROCESSES.Pipe()
-        self.process = PROCESSES.Process(target=work, args=(theirs, *given), daemon=True)
+        self.process = PROCESSES.Process(target=work, args=(theirs, *arguments), daemon=True)
         self.process.start()
         theirs.close()
         self._ours.recv()
@@ -179,10 +179,10 @@ def _many_killed(trial: Trial) -> Counted:
         one.struck = running and number not in done
     counted = [one.counted() for one in trials]
     return Counted(
-        sum(one.lost for one in counted),
-        sum(one.duplicated for one in counted),
-        tuple(difference for one in counted for difference in one.differences),
-        sum(one.struck for one in counted),
+        sum(count.lost for count in counted),
+        sum(count.duplicated for count in counted),
+        tuple(difference for count in counted for difference in count.differences),
+        sum(count.struck for count in counted),
         len(counted),
     )
 

@@ -170,7 +170,7 @@ def test_other_codec() -> None:
     ledger.read(chunks([b"", b"\n2,b\n"], version=2).slice(1))
     assert [row["a"] for row in ledger.fields()] == [2]
     assert [row["content"] for row in ledger.rejects()] == [stream[:20] + b"\n"]
-    assert {row["version"] for one in ledger.staged for row in one.rejects.to_pylist()} == {2}
+    assert {row["version"] for file in ledger.staged for row in file.rejects.to_pylist()} == {2}
 
 
 @CODECS

@@ -47,9 +47,9 @@ class Pairs:
                 bad.append({"record": number, "reason": "format_cast", "column": "b", "detail": "bad"})
             else:
                 good.append((number, *(cell.decode() for cell in cells)))
-        columns = {name: pa.array([one[at] for one in good], pa.string()) for at, name in enumerate("ab", 1)}
+        columns = {name: pa.array([row[at] for row in good], pa.string()) for at, name in enumerate("ab", 1)}
         rejects = pa.Table.from_pylist(bad, REJECTS)
-        numbers = np.array([one[0] for one in good], np.int64)
+        numbers = np.array([row[0] for row in good], np.int64)
         return ParseResult(pa.table(columns), numbers, rejects, np.array(skipped, np.int64))
 
 
@@ -163,7 +163,7 @@ class TestGap:
             apart.read(one)
         together.read(pa.concat_tables(rows))
         for ledger in (apart, together):
-            found = [row for one in ledger.staged for row in one.rejects.to_pylist()]
+            found = [row for file in ledger.staged for row in file.rejects.to_pylist()]
             assert [(row["content"], row["version"]) for row in found] == [(b"2,", 2), (b"3,c\n", 2)]
 
     def test_header_lost(self):

@@ -69,8 +69,8 @@ def test_as_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: bytes,
         patched.setattr(trial_module, "PIECE_BYTES", size)
         checked = check(file, rejects=output, max_record_bytes=30)
     assert checked.sample == staged.fields.select(list(FIELDS)).to_pylist()
-    assert [(one.offset, one.reason) for one in checked.rejects] == [(one["offset"], one["reason"]) for one in bad]
-    assert [one.line for one in checked.rejects] == [lines[: one["offset"]].count(b"\n") + 1 for one in bad]
+    assert [(one.offset, one.reason) for one in checked.rejects] == [(row["offset"], row["reason"]) for row in bad]
+    assert [one.line for one in checked.rejects] == [lines[: row["offset"]].count(b"\n") + 1 for row in bad]
     [one] = checked.files
     assert (one.bytes, one.rejected, one.accepted_count) == (len(lines), len(bad), staged.fields.num_rows)
     assert (checked.accepted_count, checked.rejected, sum(checked.reasons.values())) == (

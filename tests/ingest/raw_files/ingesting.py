@@ -33,7 +33,7 @@ def main() -> None:
     try:
         done = ingest(order["depot"], order["files"], lambda: NOW, progress=progress, **order.get("settings", {}))
         said["files"] = [asdict(one) for one in done]
-        said["known"] = [one["already_ingested"] for one in said["files"]]
+        said["known"] = [file["already_ingested"] for file in said["files"]]
     except WindrowError as error:
         said["error"] = error.code
     said["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

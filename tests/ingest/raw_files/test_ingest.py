@@ -130,7 +130,7 @@ class TestContent:
         into(written(tmp_path / "a", b"abcde"), chunk_bytes=2)
         assert [rows_added(commit) for commit in history(DeltaTable(depot), 1)] == [3]
         added = pa.table(DeltaTable(depot).get_add_actions(flatten=True)).to_pylist()
-        assert [(one["num_records"], one["min.sequence"], one["max.sequence"]) for one in added] == [(3, 1, 3)]
+        assert [(row["num_records"], row["min.sequence"], row["max.sequence"]) for row in added] == [(3, 1, 3)]
         table = DeltaTable(depot)
         assert table.metadata().description == chunks.COMMENT
         assert table.metadata().configuration["delta.enableChangeDataFeed"] == "true"
@@ -240,8 +240,8 @@ class TestOnce:
         """A commit that failed after its entry was written counts, and its files stay."""
         real = DeltaTable.create_write_transaction
 
-        def lost(self: DeltaTable, *given: Any, **options: Any) -> None:
-            real(self, *given, **options)
+        def lost(self: DeltaTable, *arguments: Any, **options: Any) -> None:
+            real(self, *arguments, **options)
             raise OSError(errno.EIO, "lost")
 
         monkeypatch.setattr(DeltaTable, "create_write_transaction", lost)
@@ -257,9 +257,9 @@ class TestOnce:
         """
         real = DeltaTable.create_write_transaction
 
-        def repeated(self: DeltaTable, *given: Any, **options: Any) -> None:
-            real(self, *given, **options)
-            real(self, *given, **options)
+        def repeated(self: DeltaTable, *arguments: Any, **options: Any) -> None:
+            real(self, *arguments, **options)
+            real(self, *arguments, **options)
 
         monkeypatch.setattr(DeltaTable, "create_write_transaction", repeated)
         [done] = into(written(tmp_path / "file", b"abc"))
@@ -269,7 +269,7 @@ class TestOnce:
     def test_failed_commit(self, into: Ingest, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A commit that failed leaves neither rows nor files, and again it succeeds."""
 
-        def full(self: DeltaTable, *given: Any, **options: Any) -> None:
+        def full(self: DeltaTable, *arguments: Any, **options: Any) -> None:
             raise OSError(errno.ENOSPC, "full")
 
         with monkeypatch.context() as patched:

@@ -50,11 +50,11 @@ def left(depot: str, into: Into, monkeypatch: pytest.MonkeyPatch) -> Callable[[P
     def run(file: Path) -> None:
         real, count = raw_depot.RawDepot._added, []
 
-        def failing(self: Any, *given: Any, **options: Any) -> int:
+        def failing(self: Any, *arguments: Any, **options: Any) -> int:
             count.append(1)
             if len(count) == 3:
                 raise OSError("the disk is gone")
-            return real(self, *given, **options)
+            return real(self, *arguments, **options)
 
         with monkeypatch.context() as patched:
             patched.setattr(raw_depot.RawDepot, "_added", failing)
@@ -186,8 +186,8 @@ class TestGoesOn:
         """A commit that failed after its entry was written counts, whichever of a file it is."""
         real = DeltaTable.create_write_transaction
 
-        def lost(self: DeltaTable, *given: Any, **options: Any) -> None:
-            real(self, *given, **options)
+        def lost(self: DeltaTable, *arguments: Any, **options: Any) -> None:
+            real(self, *arguments, **options)
             raise OSError("lost")
 
         monkeypatch.setattr(DeltaTable, "create_write_transaction", lost)

@@ -305,9 +305,9 @@ class TestClocks:
     def test_commits_of_the_future(self, world: World) -> None:
         """A clock that is behind the latest commits is a warning for each table."""
         commit = DeltaTable(world.depot).history(1)[0]["timestamp"] * 1_000
-        levels = {one.level for one in seen(world, now=commit - HOUR) if one.code == "clock-commits"}
+        levels = {view.level for view in seen(world, now=commit - HOUR) if view.code == "clock-commits"}
         assert levels == {"warning"}
-        assert {one.level for one in seen(world) if one.code == "clock-commits"} == {"ok"}
+        assert {view.level for view in seen(world) if view.code == "clock-commits"} == {"ok"}
 
     def test_stamps_of_the_future(self, world: World) -> None:
         """Messages stamped further ahead of the wall clock than max_clock_skew are a warning that says by how much."""
@@ -319,7 +319,7 @@ class TestClocks:
     def test_one_clock_for_all(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         """One clock for all is fine until most of the messages that are too old are so only because of others."""
         monkeypatch.setattr(of_ledger, "warnings_of", partial(of_ledger.warnings_of, min_count=1))
-        assert "clock-shared" not in {one.code for one in seen(world)}
+        assert "clock-shared" not in {view.code for view in seen(world)}
         world.runner(EngineFactory("embedded")).flush()
         world.publish([message(key="late", event_time=NOW - HOUR, received_at=NOW - HOUR)])
         world.runner(EngineFactory("embedded")).once()

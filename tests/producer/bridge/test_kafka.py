@@ -42,9 +42,9 @@ def settings(
     return Settings(depot=depot, ledger=f"{depot}-ledger", **given)
 
 
-def bridge(*given: Any, **chosen: Any) -> KafkaStats:
+def bridge(*arguments: Any, **chosen: Any) -> KafkaStats:
     """Read to the end."""
-    with KafkaBridge(settings(*given, **chosen), until_end=True) as opened:
+    with KafkaBridge(settings(*arguments, **chosen), until_end=True) as opened:
         return opened.run(PATIENCE_SECONDS)
 
 

@@ -272,11 +272,13 @@ class TestConnection:
         """Bridges of one group share what is published: each message comes to one of them."""
         depots = [str(tmp_path / name) for name in ("one", "two")]
         running = [start(into=depot, client_id=depot[-3:], share_name="g") for depot in depots]
-        for one in running:
-            one.until(lambda counts: counts.connections == 1, "it is connected")
+        for child in running:
+            child.until(lambda counts: counts.connections == 1, "it is connected")
         publisher.publish_all(*[("plant/a/b", str(number)) for number in range(100)])
-        running[0].until(lambda counts: sum(one.counts.acknowledged for one in running) == 100, "all is acknowledged")
-        shares = [one.stop().received for one in running]
+        running[0].until(
+            lambda counts: sum(child.counts.acknowledged for child in running) == 100, "all is acknowledged"
+        )
+        shares = [child.stop().received for child in running]
         assert sum(shares) == 100
         assert min(shares) > 0
         assert sorted(int(payload) for depot in depots for payload in payloads(depot)) == list(range(100))

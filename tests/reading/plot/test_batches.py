@@ -55,14 +55,14 @@ TYPICAL = delays(
 )  # fmt: skip
 
 
-def found(*tables: pa.Table, **given: Any) -> Distribution:
+def found(*tables: pa.Table, **values: Any) -> Distribution:
     """Return sizes, delays and waits with what comes with them."""
-    return Distribution(*tables, **{"by": "source", "max_delay_us": MAX_DELAY, "max_lead_us": 1_000_000} | given)
+    return Distribution(*tables, **{"by": "source", "max_delay_us": MAX_DELAY, "max_lead_us": 1_000_000} | values)
 
 
-def drawn(*tables: pa.Table, **given: Any) -> dict[str, Any]:
+def drawn(*tables: pa.Table, **values: Any) -> dict[str, Any]:
     """Return the picture as Vega-Lite."""
-    picture: dict[str, Any] = plot.batches(found(*tables, **given)).to_dict()
+    picture: dict[str, Any] = plot.batches(found(*tables, **values)).to_dict()
     return picture
 
 

@@ -35,9 +35,9 @@ def history(count: int, **changed: dict[int, Any]) -> pa.Table:
     return pa.table({"microbatch": pa.array(range(1, count + 1), pa.int64()), "started_at": started} | arrays)
 
 
-def drawn(table: pa.Table, **given: Any) -> dict[str, Any]:
+def drawn(table: pa.Table, **values: Any) -> dict[str, Any]:
     """Return the picture as Vega-Lite."""
-    picture: dict[str, Any] = plot.microbatches(table, **given).to_dict()
+    picture: dict[str, Any] = plot.microbatches(table, **values).to_dict()
     return picture
 
 

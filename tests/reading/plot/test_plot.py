@@ -33,9 +33,9 @@ def stalled(key: str = "k", count: int = 30, late: int = 20 * SECOND) -> list[di
     return sorted(rows, key=lambda row: row["received_at"])
 
 
-def batched(rows: list[dict[str, Any]], **given: Any) -> windrow.BatchResult:
+def batched(rows: list[dict[str, Any]], **values: Any) -> windrow.BatchResult:
     """Return what the default rules make of the messages."""
-    return windrow.batch(table(rows), windrow.Rules(), **given)
+    return windrow.batch(table(rows), windrow.Rules(), **values)
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +56,9 @@ def drawing(chart: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
     return svg(chart, tmp_path_factory.mktemp("plot"))
 
 
-def drawn(result: windrow.BatchResult, **given: Any) -> dict[str, Any]:
+def drawn(result: windrow.BatchResult, **values: Any) -> dict[str, Any]:
     """Return the picture of a result as Vega-Lite."""
-    picture: dict[str, Any] = plot.timeline(result.batches, result.rejected, **given).to_dict()
+    picture: dict[str, Any] = plot.timeline(result.batches, result.rejected, **values).to_dict()
     return picture
 
 

@@ -75,6 +75,6 @@ def test_every_stream_alone(world: World, monkeypatch: pytest.MonkeyPatch, name:
     """As many rows fail each invariant if every stream is a part of its own."""
     damage(world, DAMAGES[name])
     ledger = open_ledger(world.ledger)
-    together = {one.check: one.found for one in check_invariants(ledger)}
+    together = {broken.check: broken.found for broken in check_invariants(ledger)}
     monkeypatch.setattr(parts, "PART_SHARE", 1 << 60)
-    assert {one.check: one.found for one in check_invariants(ledger)} == together
+    assert {broken.check: broken.found for broken in check_invariants(ledger)} == together
