@@ -66,7 +66,8 @@ class Versions:
             interpreter = which(f"python{self.python}")
             if interpreter is None:
                 raise SystemExit(f"There is no python{self.python} on the path.")
-            subprocess.run([interpreter, "-m", "venv", str(self.directory)], check=True)
+            of_pyenv = {"PYENV_VERSION": self.python}  # else its python3.12 refuses where another version is chosen
+            subprocess.run([interpreter, "-m", "venv", self.directory], check=True, env=os.environ | of_pyenv)
         pins = self.directory / "constraints.txt"
         pins.write_text(first_versions() if self.lowest else other_pins(), encoding="utf-8")
         command = [python, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
