@@ -144,10 +144,12 @@ class Trial:
     def _amended(self) -> Iterator[str]:
         """Say if the current batches, which amendments change, do not have the same messages."""
         gone = {row["superseded_id"] for row in self.world.rows("superseded")}
-        current = [row for row in self.world.rows("open", "closed", "amended") if row["id"] not in gone]
-        rejected = [row for row in self.world.rows("rejected") if row["id"] not in gone]
-        closed = _held(self.world.rows("open", "closed"), self.world.rows("rejected"))
-        if gone and Counter(_held(current, rejected)) != Counter(closed):
+        if not gone:
+            return
+        batches, amended, rejected = (self.world.rows(*of) for of in (("open", "closed"), ("amended",), ("rejected",)))
+        current = [row for row in (*batches, *amended) if row["id"] not in gone]
+        refused = [row for row in rejected if row["id"] not in gone]
+        if Counter(_held(current, refused)) != Counter(_held(batches, rejected)):
             yield "current batches that have other messages than the closed ones and what was let in"
 
     def _undisturbed(self) -> Iterator[str]:
