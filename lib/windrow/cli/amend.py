@@ -9,7 +9,6 @@ import typer
 
 from windrow.cli.shared_options import CommandContext, command
 from windrow.model.printable import pluralize
-from windrow.settings.path_cache import REPLAY
 
 NOTHING = "Nothing to amend: up to the windows that are open here or in the branch, both have the same batches."
 
@@ -30,8 +29,8 @@ def amend(
     from windrow.replaying import ReplayRange
     from windrow.replaying import amend as commit
 
-    chosen = call.path_settings(instead=REPLAY, engine=call.flags.get("engine", "embedded"))
-    done = commit(chosen, branch, ReplayRange(keys=key or (), sources=source or ()).streams)
+    with call.replayable_settings() as chosen:
+        done = commit(chosen, branch, ReplayRange(keys=key or (), sources=source or ()).streams)
     batches = pluralize(done.superseded_batches, "batch")
     amended = pluralize(done.amended_batches, "amended batch")
     lines = [

@@ -15,7 +15,6 @@ from windrow.errors import SettingsError
 from windrow.model.durations import microseconds, to_toml
 from windrow.model.printable import pluralize
 from windrow.runtime.wall_clock import WallClock
-from windrow.settings.path_cache import REPLAY
 from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -92,16 +91,16 @@ def replay(
     from windrow.replaying import ReplayRange
     from windrow.replaying import replay as play
 
-    chosen = call.path_settings(instead=REPLAY, engine=call.flags.get("engine", "embedded"))
     flags = {"window": window, "max_delay": max_delay}
     portion = ReplayRange(from_, to, key or (), source or ())
-    if rules is not None and len(rules) > 1:
-        if into is not None:
-            raise SettingsError("--into is for one rule set", "Compare them first, then keep one.")
-        return _compare(call, {file: _rules(file, chosen, flags) for file in rules}, chosen, ticks, portion)
-    others = _rules(rules[0] if rules else None, chosen, flags)
-    with steps("messages", quiet=call.json) as progress:
-        result = play(chosen, into, others, ticks, portion, limit, progress=progress)
+    with call.replayable_settings() as chosen:
+        if rules is not None and len(rules) > 1:
+            if into is not None:
+                raise SettingsError("--into is for one rule set", "Compare them first, then keep one.")
+            return _compare(call, {file: _rules(file, chosen, flags) for file in rules}, chosen, ticks, portion)
+        others = _rules(rules[0] if rules else None, chosen, flags)
+        with steps("messages", quiet=call.json) as progress:
+            result = play(chosen, into, others, ticks, portion, limit, progress=progress)
     return _answer(call, result, lambda: _print(result))
 
 

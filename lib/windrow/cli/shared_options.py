@@ -113,6 +113,20 @@ class CommandContext:
             yield result
 
     @contextmanager
+    def replayable_settings(self) -> Iterator[Settings]:
+        """Yield the settings of a command that replays, by default without Spark.
+
+        Spark reads tables by name with `--engine spark`, or where a platform provides it.
+        """
+        settings = self.settings()
+        asks_spark = self.flags.get("engine") == "spark" and _is_named(settings)
+        if asks_spark or platform_reads(settings):
+            with self.readable_settings() as result:
+                yield result.model_copy(update={"engine": "spark"})
+        else:
+            yield self.path_settings(engine=self.flags.get("engine", "embedded"))
+
+    @contextmanager
     def readable_topology(self, place: str) -> Iterator[Topology]:
         """Yield the topology `module:name` for a command that reads with delta-rs, or with Spark if it has to.
 
@@ -250,8 +264,11 @@ def platform_reads(chosen: Settings) -> bool:
     """Tell whether tables have names that the Spark of a platform knows: delta-rs may not reach their files."""
     from windrow.engine import choose, from_platform
 
-    named = any(map(is_catalog_name, (chosen.depot, chosen.ledger)))
-    return named and from_platform() and choose(chosen.engine) == "spark"
+    return _is_named(chosen) and from_platform() and choose(chosen.engine) == "spark"
+
+
+def _is_named(chosen: Settings) -> bool:
+    return any(map(is_catalog_name, (chosen.depot, chosen.ledger)))
 
 
 def _needs_spark(ledger: str) -> bool:

@@ -27,7 +27,7 @@ from windrow.columnar.arrow import to_plain_types
 from windrow.delta.locations import reference
 from windrow.delta.log import TableInfo
 from windrow.delta.scratch import scratch_directory
-from windrow.delta.table import missing_error
+from windrow.delta.table import missing_error, open_table
 from windrow.engine.spark.engine import SparkEngine
 from windrow.engine.spark.log import SparkLog, detail
 from windrow.errors import NotFoundError, first_line
@@ -42,6 +42,7 @@ from windrow.rows.session_settings import ALIKE, session_with
 from windrow.settings.settings import Settings
 from windrow.source.conversion import Conversion
 from windrow.source.spark import feed_of
+from windrow.topology.states_table import SparkStates
 
 Copies: TypeAlias = Literal["all", "headers", "books"]
 BATCHES_AND_REJECTIONS = [tables.OPEN, "closed", "rejected"]
@@ -77,9 +78,12 @@ class SparkReader:
     def ledger(self, location: str, version: int | None) -> tuple[DeltaTable, int]:
         """Return a plain table with the rows of a ledger at a version (default: the latest), and the version.
 
-        Raises TableMissingError, TableUnreadableError, and NotFoundError for a version that there is not (or no
-        longer).
+        That of a replay is such a table already. Raises TableMissingError, TableUnreadableError, and NotFoundError for
+        a version that there is not (or no longer).
         """
+        if location != self.settings.ledger:
+            table = open_table(location, "ledger")
+            return table, table.version()
         latest = ledger_of(self.engine, self.settings).table()
         if latest is None:
             raise missing_error(location, "ledger")
@@ -123,6 +127,10 @@ class SparkReader:
     def ledger_log(self) -> SparkTable:
         """Return what the log of the ledger says."""
         return SparkTable(self.engine, self.settings.ledger)
+
+    def version_after(self, microbatch: int) -> int:
+        """Return the version of the ledger that a microbatch committed. Raises NotFoundError."""
+        return SparkStates(self.engine.session, self.settings.ledger).version_after(microbatch)
 
     def depot(self, location: str) -> SparkDepot:
         """Return a depot. Raises TableMissingError."""

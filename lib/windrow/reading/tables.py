@@ -23,9 +23,10 @@ from deltalake.exceptions import DeltaError
 from windrow.delta.log import TableInfo, identity
 from windrow.delta.query import Relation, TableRows, execute, identifier
 from windrow.delta.row_changes import changes
-from windrow.delta.table import open_table
+from windrow.delta.table import history, open_table
 from windrow.errors import REPORT, DepotMismatchError, IncompatibleTableError, InternalError, NotFoundError
 from windrow.model import tables
+from windrow.model.commits import note_of
 from windrow.model.payload import of_column
 from windrow.model.timestamps import time_text
 
@@ -108,6 +109,9 @@ class TableReader(Protocol):
 
     def ledger_log(self) -> SparkTable:
         """Return what the log of the ledger says."""
+
+    def version_after(self, microbatch: int) -> int:
+        """Return the version of the ledger that a microbatch committed. Raises NotFoundError."""
 
     def depot(self, location: str) -> SparkDepot:
         """Return a depot."""
@@ -337,6 +341,20 @@ def ledger_log(ledger: Ledger) -> TableLog:
     """Return what the log of a ledger says."""
     reader = _READER.get()
     return ledger.table if reader is None else reader.ledger_log()
+
+
+def versions_after(ledger: Ledger, microbatch: int) -> Iterator[int]:
+    """Yield the versions of a ledger that noted a microbatch, newest first; with Spark one that it committed.
+
+    A ledger that was restored has several. Raises NotFoundError if Spark finds none.
+    """
+    reader = _READER.get()
+    if reader is not None:
+        yield reader.version_after(microbatch)
+        return
+    for commit in history(ledger.table):
+        if note_of(commit).get("microbatch") == microbatch:
+            yield int(commit["version"])
 
 
 def ledger_frame(ledger: Ledger) -> DataFrame:

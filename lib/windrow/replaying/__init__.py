@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 from windrow.batching.rules import Rules
 from windrow.delta.locations import is_catalog_name
 from windrow.delta.scratch import scratch_directory
-from windrow.errors import DepotUnreadableError, EngineUnavailableError, NotFoundError, SettingsError
+from windrow.errors import DepotUnreadableError, NotFoundError, SettingsError
 from windrow.reading.digests import LedgerSelection, Streams
 from windrow.reading.tables import open_depot, open_ledger, recorded_rules
 from windrow.replaying.amendment import amend
@@ -30,7 +30,6 @@ from windrow.replaying.player import SegmentReplayer, create_replay_ledger
 from windrow.replaying.report import Amendment, Comparison, LedgerDigest, Move, Outcome, Replay, ReplayChange
 from windrow.runtime.opening import tables_of
 from windrow.settings.settings import Settings
-from windrow.source import Source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,7 +109,7 @@ def replay(
         place = into or str(left.enter_context(scratch_directory()) / "ledger")
         engine = "spark" if spark is not None or settings.engine == "spark" else "embedded"
         chosen = settings.model_copy(update={"ledger": place, "engine": engine})
-        span = _span(settings, tables_of(chosen, spark)[0], portion)
+        span = find_span(settings.ledger, tables_of(chosen, spark)[0], portion.start, portion.end)
         rules_json = None if rules is None else rules.to_json()
         legs = with_rules(rules_json, ticks, recorded_segments(span.end, span.after, span.through))
         player = SegmentReplayer(
@@ -158,14 +157,6 @@ def _require_some(sides: tuple[LedgerDigest, LedgerDigest], streams: Streams) ->
     if streams and not any(side.batches or side.rejected for side in sides):
         named = " and ".join(f"{name} {', '.join(map(repr, values))}" for name, values in streams.items())
         raise NotFoundError(f"no message of {named} was read", "`windrow show` lists keys and sources.")
-
-
-def _span(settings: Settings, source: Source, portion: ReplayRange) -> MicrobatchRange:
-    if source.engine.remote:
-        raise EngineUnavailableError(
-            "a replay does not work with Spark Connect", "Use a classic Spark session, or --engine embedded."
-        )
-    return find_span(settings.ledger, source, portion.start, portion.end)
 
 
 def _needed_streams(streams: Streams, legs: Sequence[ReplaySegment]) -> Streams:

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.delta.table import history
 from windrow.errors import NotFoundError, TableUnreadableError
 from windrow.model import timestamps as moments
-from windrow.model.commits import note_of
-from windrow.reading.tables import Ledger, open_ledger
+from windrow.reading.tables import Ledger, open_ledger, versions_after
 from windrow.settings.start_from import StartFrom
 from windrow.source import Source
 
@@ -77,8 +75,7 @@ def _version(text: str, source: Source, first: bool) -> int:
 def _at(book: Ledger, rows: pa.Table) -> Ledger:
     """Return the ledger after the last of some microbatches. Raises NotFoundError."""
     number, token = (rows[name][-1].as_py() for name in ("microbatch", "token"))
-    committed = (entry["version"] for entry in history(book.table) if note_of(entry).get("microbatch") == number)
-    for version in committed:
+    for version in versions_after(book, number):
         try:
             ledger = open_ledger(book.location, version)
             if ledger.rows("progress", "token", "id = 'progress'")["token"].to_pylist() == [token]:

@@ -13,10 +13,12 @@ import pyarrow as pa
 
 from windrow.columnar.arrow import to_plain_types
 from windrow.delta.creation import create_ledger
+from windrow.delta.locations import is_catalog_name
 from windrow.delta.table import scan_rows
+from windrow.engine.embedded import EmbeddedEngine
 from windrow.errors import DepotChangedError, DepotUnreadableError, IncompatibleTableError, InternalError
 from windrow.formats.settings import FormatSettings
-from windrow.ledger import Ledger
+from windrow.ledger import Ledger, ledger_of
 from windrow.model import tables
 from windrow.model.commits import Commit
 from windrow.reading.digests import Streams
@@ -93,6 +95,20 @@ def _commit(source: Source, version: int) -> Commit:
     raise DepotUnreadableError(f"the depot's log no longer has the commit of version {version}, which was accepted")
 
 
+def tables_of_replay(settings: Settings, session: Any = None) -> tuple[Source, Ledger]:
+    """Return the depot, and the new ledger, which is at a path.
+
+    Spark reads a depot in a catalog, or through Spark Connect; then this process writes the ledger on its own disk.
+    """
+    source, ledger = tables_of(settings, session)
+    return source, written_here(ledger) if source.engine.remote or is_catalog_name(settings.depot) else ledger
+
+
+def written_here(ledger: Ledger) -> Ledger:
+    """Return a ledger as delta-rs writes it in this process."""
+    return ledger_of(EmbeddedEngine(ledger.settings), ledger.settings)
+
+
 class SegmentReplayer:
     """Plays legs into the ledger of `settings`; `played` is called with the messages so far after each commit."""
 
@@ -101,8 +117,7 @@ class SegmentReplayer:
     ) -> None:
         """Play only these `streams`; use Spark if a `session` is given."""
         self._settings, self._streams, self._played, self._session = settings, streams, played, session
-        most, room = settings.max_messages, settings.max_memory_bytes // BYTES_OF_MESSAGE
-        self._max_messages = most if settings.engine == "spark" else min(most, room)
+        self._room = settings.max_memory_bytes // BYTES_OF_MESSAGE
         self._clock = WallClock()
         self._ticks = ticks_of([])
         self._tables: tuple[Source, Ledger] | None = None
@@ -114,7 +129,7 @@ class SegmentReplayer:
 
         Raises DepotChangedError or DepotUnreadableError if the depot no longer has all that the ledger read.
         """
-        source, _ = self._tables = self.tables(leg)
+        source, ledger = self._tables = self.tables(leg)
         self._change(leg.rules)
         if leg.accepted is not None:
             self._microbatch(leg.rules).run_accept(_commit(source, leg.accepted))
@@ -124,7 +139,7 @@ class SegmentReplayer:
         if reached < leg.depot_version:
             with source.arrived(reached, leg.depot_version) as arrivals:
                 if arrivals is not None:
-                    self._process(leg, arrivals)
+                    self._process(leg, arrivals, self._most(ledger))
             reached = self._microbatch(leg.rules).primed.reached.depot_version
         if reached != leg.depot_version:
             raise DepotChangedError(
@@ -144,19 +159,24 @@ class SegmentReplayer:
         if leg.format is not None:
             mapping["format"] = FormatSettings.of_record(leg.format)
         mapped = self._settings.model_copy(update=mapping)
-        return tables_of(mapped, self._session)
+        return tables_of_replay(mapped, self._session)
 
     def finish(self) -> None:
         """Play the remaining ticks."""
         if self._tables is not None:
             self._tick(self._rules)
 
-    def _process(self, leg: ReplaySegment, arrivals: Arrivals) -> None:
+    def _most(self, ledger: Ledger) -> int:
+        """Return how many messages a microbatch may have at most: what fits into memory where this process writes."""
+        most = self._settings.max_messages
+        return min(most, self._room) if ledger.engine.name == "embedded" else most
+
+    def _process(self, leg: ReplaySegment, arrivals: Arrivals, max_messages: int) -> None:
         """Process the messages up to the end of the leg, with a stop at each tick that matters."""
         while True:
             microbatch = self._microbatch(leg.rules)
             reached = microbatch.primed.reached.depot_version
-            arrived = arrivals.after(reached, self._max_messages)
+            arrived = arrivals.after(reached, max_messages)
             if arrived is None or min(arrived.expected) > leg.depot_version:
                 return
             messages = arrived.parse(microbatch.primed.partial)
@@ -166,7 +186,7 @@ class SegmentReplayer:
                 self._tick(leg.rules, stop)
                 continue
             if max(arrived.expected) > stop:
-                before_tick = arrivals.after(reached, self._max_messages, last_version=stop)
+                before_tick = arrivals.after(reached, max_messages, last_version=stop)
                 if before_tick is None:
                     raise InternalError(f"depot versions {reached + 1} to {stop} have messages, and none arrived")
                 messages = before_tick.parse(microbatch.primed.partial)

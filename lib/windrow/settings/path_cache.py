@@ -14,16 +14,12 @@ from windrow.errors import TableMissingError
 
 FILE = Path(".windrow") / "paths.json"
 # What to do with a table whose files only Spark reaches.
-READ = "`status`, `show`, `verify`, `export`, `plot` and `tune` read it with --engine spark"
+READ = "`status`, `show`, `verify`, `export`, `plot`, `tune`, `replay` and `amend` read it with --engine spark"
 PRODUCE = (
     "Spark appends to it, from a stream of yours in `windrow.foreach_batch` or with INSERT, and `windrow ingest` "
     "appends Parquet files and Delta tables that Spark can read; producers and bridges need a depot with a path"
 )
 INGEST_RAW = "raw files need a depot with a path, such as one in an external location; or read them with Spark"
-REPLAY = (
-    "`windrow verify --all` derives all decisions again under the recorded rules, `windrow tune` tries other rules, "
-    "and `windrow run --ledger` with the name of a new ledger applies them to the whole depot"
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from windrow.model.timestamps import microseconds_of
 from windrow.reading.digests import Digests
 from windrow.reading.values import records
 from windrow.replaying.digest_tables import REPLAYED, DigestTables
-from windrow.replaying.player import require_new
+from windrow.replaying.player import require_new, written_here
 from windrow.replaying.report import Outcome, Ticks
 from windrow.runtime.control import Change
 from windrow.runtime.ledger_state import LedgerState, prime
@@ -64,7 +64,7 @@ from windrow.topology.states_table import states_of
 from windrow.topology.status import require_run
 from windrow.topology.topology import Topology
 
-AGAIN = "`windrow verify` checks it; or run a topology of these functions over the same depots into new tables."
+AGAIN = "`windrow verify` checks it; or run these functions over the same depots into new tables."
 SHOWN = 3
 Example = tuple[str, Row | None, Row | None]  # an id, its recorded row, its replayed one
 
@@ -121,11 +121,10 @@ def replay_topology(
     DepotUnreadableError and DepotChangedError if a depot no longer has what was read.
     """
     _, ledger = tables_of(topology, settings, spark)
-    if ledger.path is None and ledger.table() is not None:
-        raise EngineUnavailableError(
-            f"only Spark reaches the files of {ledger.place}: it cannot be replayed at a path", AGAIN
-        )
     require_run(topology, ledger)
+    reads_here = ledger.path is not None
+    if not reads_here:
+        _require_tables(topology, ledger)
     rows, recorded = history_of(ledger), prime(ledger, list(topology.depots))
     _require_migrated(topology, recorded)
     anew = _anew(topology, rows, ticks)
@@ -136,6 +135,7 @@ def replay_topology(
         clock = RecordedClock()
         clock.at = planned[0].now if planned else 0
         sources, new = tables_of(again, settings, spark)
+        new = new if reads_here else written_here(new)
         require_new(new)
         runner = runner_of(again, sources, new, clock)
         for done, plan in enumerate(planned, 1):
@@ -157,6 +157,16 @@ def replay_topology(
         went_on = 0 if live is None else len(runner_of(again, sources, new, live).once().microbatches)
     counted = len(planned), dict(fired), row_counts, digests, differences, went_on
     return TopologyReplay(into, ticks, not differences, topology.name, *counted)
+
+
+def _require_tables(topology: Topology, ledger: Ledger) -> None:
+    """Raise EngineUnavailableError for functions on DataFrames: Spark reads the depots, and new states are here."""
+    if frames := [function.name for function in topology.functions if function.form == "spark"]:
+        raise EngineUnavailableError(
+            f"only Spark reaches the files of {ledger.place}, and the function {frames[0]} works with DataFrames: it "
+            "cannot be replayed into new states on this disk",
+            AGAIN,
+        )
 
 
 def _run(runner: Runner, clock: RecordedClock, plans: Iterable[SavedPlan]) -> None:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyspark
 import pytest
+from deltalake import DeltaTable
 from grpc import RpcError
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
@@ -33,6 +34,7 @@ from windrow.errors import EngineUnavailableError
 from windrow.rows.frame import frame_of
 from windrow.settings.settings import Settings
 from windrow.topology import Microbatch, SparkMicrobatch, Topology, run_topology
+from windrow.topology.replay import replay_topology
 from windrow.verify import quality
 from windrow.verify.invariants import INVARIANTS
 
@@ -286,8 +288,35 @@ def test_reading(spark: Any, settings: Settings, command: Callable[..., Any], tm
     assert exported
 
 
+def test_replaying(spark: Any, settings: Settings, command: Callable[..., Any], tmp_path: Path) -> None:
+    """
+    The record is replayed into a ledger on this disk, whole and from a version on, and is equal; late messages that a
+    more patient replay keeps get in by an amendment, which `verify` proves.
+    """
+    command("init")
+    for seed in (1, 2, 3):
+        publish(spark, settings.depot, log(versions=1, seed=seed)[0])
+        assert command("run")["messages"] == 30
+    command("tick", "--all")
+    whole = command("replay")
+    assert (whole["equal"], whole["messages"]) == (True, 90)
+    [first, second, third] = (row["depot_version"] for row in _data(command("status", "--history", "20")))
+    for flags, messages in ((["--from", str(second)], 60), (["--to", str(second)], 60), (["--from", str(third)], 30)):
+        part = command("replay", *flags)
+        assert (part["equal"], part["messages"]) == (True, messages), flags
+    assert first < second
+    branch = str(tmp_path / "patient")
+    assert command("replay", "--max-delay", "8s", "--into", branch)["comparison"]["moved_messages"] > 0
+    assert command("amend", branch)["let_in"] > 0
+    assert command("verify")["ok"]
+
+
+def _data(status: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the microbatches that read messages, in order."""
+    return [row for row in status["microbatches"] if row["kind"] == "data"]
+
+
 NEED_A_PATH = {
-    "replay": (["replay"], "windrow verify --all"),
     "produce": (["produce", "{lines}", "--id", "gateway"], "windrow.foreach_batch"),
     "produce raw": (["produce", "{lines}", "--raw-source", "gateway"], "windrow.foreach_batch"),
     "ingest raw": (["ingest", "{lines}", "--format", "csv"], "a depot with a path"),
@@ -341,26 +370,84 @@ def append_large(microbatch: SparkMicrobatch) -> None:
     microbatch.append("large", microbatch.rows("sales").where("amount > 100").select("shop", "amount"))
 
 
+def append_large_rows(microbatch: Microbatch) -> None:
+    """Append the large amounts to an output, with Arrow."""
+    sales = microbatch.rows("sales").select(["shop", "amount"])
+    microbatch.append("large", sales.filter(pc.greater(sales["amount"], 100)))
+
+
+def sales_topology(schema: str, *functions: Any) -> Topology:
+    """Return a topology that adds up sales by shop, and has an output."""
+    topology = Topology("sales", [f"{schema}.sales"], f"{schema}.states", outputs={"large": f"{schema}.large"})
+    topology.state("shops", key="shop STRING", value="total BIGINT")
+    for function in functions:
+        topology.function(function)
+    return topology
+
+
+def sell(spark: Any, schema: str, *amounts: int) -> None:
+    """Add sales, and the table of sales if it is missing."""
+    columns = "(shop STRING, amount BIGINT) USING DELTA TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    spark.sql(f"CREATE TABLE IF NOT EXISTS {schema}.sales {columns}").collect()
+    rows = ", ".join(f"('north', {amount})" for amount in amounts)
+    spark.sql(f"INSERT INTO {schema}.sales VALUES {rows}").collect()
+
+
 def test_topology(spark: Any, schema: str, settings: Settings) -> None:
     """
     A topology on Arrow tables and on frames, with an output, processes each row once; its plans are in a table beside
     that of the states, not in its directory.
     """
-    topology = Topology("sales", [f"{schema}.sales"], f"{schema}.states", outputs={"large": f"{schema}.large"})
-    topology.state("shops", key="shop STRING", value="total BIGINT")
-    topology.function(add_amounts)
-    topology.function(append_large)
-    sales = "(shop STRING, amount BIGINT) USING DELTA TBLPROPERTIES (delta.enableChangeDataFeed = true)"
-    spark.sql(f"CREATE TABLE {schema}.sales {sales}").collect()
+    topology = sales_topology(schema, add_amounts, append_large)
     for amounts in ((1, 200), (4, 300)):
-        rows = ", ".join(f"('north', {amount})" for amount in amounts)
-        spark.sql(f"INSERT INTO {schema}.sales VALUES {rows}").collect()
+        sell(spark, schema, *amounts)
         assert run_topology(topology, settings, spark=spark).total("messages") == 2
     assert run_topology(topology, settings, spark=spark).total("messages") == 0
     assert topology.read("shops", spark=spark).to_pylist() == [{"shop": "north", "total": 505}]
     assert pc.sum(spark.table(f"{schema}.large").toArrow()["amount"]).as_py() == 500
     plans = spark.sql(f"DESCRIBE HISTORY {schema}.states_plans").collect()
     assert any("microbatch" in (commit["userMetadata"] or "") for commit in plans)
+    with pytest.raises(EngineUnavailableError, match="append_large works with DataFrames"):
+        replay_topology(topology, settings, spark=spark)
+
+
+def test_topology_that_goes_back(
+    spark: Any, schema: str, command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The states of a topology are read as they were, verified with a replay, replayed into new tables on this disk, and
+    rolled back, after which the rows are read again and appended again; commits here have no notes.
+    """
+    topology, module = sales_topology(schema, add_amounts, append_large_rows), f"module_{schema}"
+    names = "sales_topology, add_amounts, append_large_rows"
+    (tmp_path / f"{module}.py").write_text(
+        f"from {__name__} import {names}\n\ntopology = sales_topology({schema!r}, add_amounts, append_large_rows)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    place = f"{module}:topology"
+    for amounts in ((1, 200), (4, 300), (5, 6)):
+        sell(spark, schema, *amounts)
+        assert command("run", place)["messages"] == 2
+    assert [total(topology, spark, at) for at in (1, 2, 3, None)] == [201, 505, 516, 516]
+    report = command("verify", place, "--replay")
+    assert report["ok"], report
+    assert (report["depots"][0]["depot_rows"], report["states"][0]["rows"]) == (6, 1)
+    assert report["states"][0]["replayed"] == report["states"][0]["digest"]
+    again = command("replay", place, "--into", str(tmp_path / "again"))
+    assert (again["ok"], again["microbatches"]) == (True, 3)
+    assert DeltaTable(str(tmp_path / "again" / "outputs" / "large")).to_pyarrow_table().num_rows == 2
+    command("rollback", place, "--to-microbatch", "1")
+    assert total(topology, spark) == 201
+    assert command("status", place)["states"] == {"shops": 1}
+    assert command("run", place)["messages"] == 4
+    assert [total(topology, spark, at) for at in (1, 3, 4, None)] == [201, 516, 201, 516]
+    assert sorted(spark.table(f"{schema}.large").toArrow()["amount"].to_pylist()) == [200, 300, 300]
+    assert command("verify", place)["ok"]
+
+
+def total(topology: Topology, spark: Any, at: int | None = None) -> int:
+    """Return the sales of the shop after a microbatch."""
+    return int(topology.read("shops", at=at, spark=spark)["total"][0].as_py())
 
 
 def test_stream_of_the_user(spark: Any, schema: str, settings: Settings, tmp_path: Path) -> None:
