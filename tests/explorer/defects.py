@@ -41,8 +41,8 @@ OUT_OF_REACH = (
     *("ledger/file", "ledger/headers", "ledger/pruning", "ledger/task_files", "runtime/maintenance", "runtime/parts"),
     *("runtime/recover", "source/embedded", "source/raw_parts", "topology/verify"),
 )
-ENDLESS_SECONDS = 45  # CPU time after which a scenario counts as endless; without a bug each ends within seconds
-MAX_SECONDS = 18  # CPU time after which no other scenario begins
+ENDLESS_SECONDS = 120  # CPU time after which a scenario counts as endless; without a bug each ends within seconds
+MAX_SECONDS = 60  # CPU time after which no other scenario begins
 Kind = Literal["bug", "guard"]
 
 

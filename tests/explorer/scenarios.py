@@ -21,7 +21,7 @@ USUAL: Mapping[str, Any] = {
     "engine": "embedded",
     "idle_timeout": "never",
     "max_messages": 2,
-    "max_retries": 2,
+    "max_retries": 1,
     "commit": "files",
 }
 HOUR = 3_600 * SECOND
@@ -53,8 +53,12 @@ def sent(number: int, second: int, type_: str = "a", source: str = "") -> Row:
     return message(type_, at, at, source=source, payload=f"#{number}")
 
 
-# In the second version a window grows and is closed, and a message comes twice; the other source sends nothing more.
-LOG = ([sent(1, 0), sent(2, 1, "b"), sent(5, 0, source="other")], [sent(3, 2, "c"), sent(4, 20), sent(4, 20)])
+# In the second version a window grows and is closed, and a message comes twice; a window of another source grows, by a
+# message that comes before the one that it has, and stays open; a message of a third source comes too late.
+LOG = (
+    [sent(1, 0), sent(2, 1, "b"), sent(5, 0, "b", source="other"), sent(7, 30, source="third")],
+    [sent(3, 2, "c"), sent(4, 20), sent(4, 20), sent(6, 0, source="other"), sent(8, 0, source="third")],
+)
 
 
 def depot(versions: int) -> MemoryTable:

@@ -20,9 +20,9 @@ from tests.guards import counting
 
 SCENARIOS = {one.name: one for one in (*scenarios.SCENARIOS, *topologies.SCENARIOS)}
 MAX_STATES = 100  # of one process with at most one fault; a batcher's are all of them
-WALKS = 3  # random schedules of several processes
+WALKS = 10  # random schedules of several processes
 MAX_FAULTS = 2  # in each of these
-MAX_SECONDS = 24  # CPU time after which no other scenario begins
+MAX_SECONDS = 60  # CPU time after which no other scenario begins
 
 
 def search(names: Sequence[str], seconds: float = MAX_SECONDS) -> Iterator[Explored]:

@@ -333,7 +333,10 @@ def _copied(now: Tables) -> Counter[str]:
 
 
 # When the timer of a message is due: at its first microbatch, at a later one, or only for a clock that is an hour fast.
-DUE = {"#1": NOW, "#2": NOW + HOUR, "#3": NOW + HOUR // 2, "#4": NOW + 2 * HOUR, "#5": NOW + 3 * HOUR // 2}
+DUE = {
+    **{"#1": NOW, "#2": NOW + HOUR, "#3": NOW + HOUR // 2, "#4": NOW + 2 * HOUR, "#5": NOW + 3 * HOUR // 2},
+    **{"#6": NOW, "#7": NOW + HOUR, "#8": NOW + HOUR // 2},
+}
 TICKS = {"idle_timeout": "1d"}  # which no source is, but timers are fired in microbatches of their own
 REMINDERS: Sequence[tuple[str, Mapping[str, Work], Mapping[str, Any], bool]] = (
     ("one driver", {"driver": remind}, {}, True),
