@@ -10,6 +10,7 @@ import sys
 import zipfile
 from email.message import Message
 from email.parser import Parser
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -18,6 +19,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from tests.bundle import ROOT, project, wheel_name
+from tests.engine.restricted.server import restricted_server
 from tests.messages import SECOND, message, table
 
 pytestmark = pytest.mark.ci
@@ -44,9 +46,10 @@ DATA = (
 PIP = ("--quiet", "--disable-pip-version-check", "--no-input", "--no-cache-dir")
 
 
-def ran(*command: object, cwd: Path | None = None) -> str:
+def ran(*command: object, cwd: Path | None = None, **variables: str) -> str:
     """Run a command where nothing points back to this repository, and return its output; it must succeed."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "WINDROW_"))}
+    clean |= variables
     given = list(map(str, command))
     ended = subprocess.run(given, cwd=cwd, env=clean, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr[-4000:]
@@ -150,3 +153,33 @@ def test_runs_the_job(wheel: Path, tmp_path: Path, engine: str, extra: str) -> N
     assert {place.name for place in empty.iterdir()} == {"demo"}
     where = ran(python, "-c", "import windrow; print(windrow.__file__)", cwd=tmp_path)
     assert Path(where.strip()).is_relative_to(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_runs_on_the_restricted_server(wheel: Path, tmp_path: Path) -> None:
+    """In a fresh environment with the wheel, on a server that refuses what Databricks' serverless compute refuses, and
+    whose functions run in that environment, the jobs batch, check and maintain managed tables; these are verified and
+    replayed.
+    """
+    ran(sys.executable, "-m", "venv", tmp_path / "venv")
+    python, windrow = tmp_path / "venv" / "bin" / "python", tmp_path / "venv" / "bin" / "windrow"
+    ran(python, "-m", "pip", "install", *PIP, "-c", ROOT / "constraints.txt", f"{wheel}[spark,connect,quality]")
+    tables = {"depot": "fresh.depot", "ledger": "fresh.ledger", "checkpoint_location": str(tmp_path / "checkpoints")}
+    (tmp_path / "windrow.toml").write_text("".join(f'{name} = "{value}"\n' for name, value in tables.items()))
+    rows = [message("a", second * SECOND, second * SECOND, payload=str(second)) for second in range(100, 160)]
+    pq.write_table(table(rows), tmp_path / "messages.parquet")
+    with restricted_server(tmp_path / "server", python, ()) as server:
+        run = partial(ran, cwd=tmp_path, SPARK_REMOTE=server.remote)
+        run(python, "-c", f"import pyspark.sql as s; {SESSION}.sql('CREATE SCHEMA fresh').collect()")
+        run(windrow, "init")
+        run(windrow, "ingest", "messages.parquet")
+        flags = [f"--{name.replace('_', '-')}={value}" for name, value in tables.items()]
+        assert "60 messages read, 60 accepted" in run(python, ROOT / "jobs" / "run_batches.py", *flags)
+        run(python, ROOT / "jobs" / "check_quality.py", "--ledger=fresh.ledger")
+        run(python, ROOT / "jobs" / "maintain_tables.py", *flags[:2])
+        assert "no difference" in run(windrow, "verify")
+        assert "equal, to the last byte" in run(windrow, "replay")
+
+
+SESSION = "s.SparkSession.builder.getOrCreate()"

@@ -333,10 +333,8 @@ def _copied(now: Tables) -> Counter[str]:
 
 
 # When the timer of a message is due: at its first microbatch, at a later one, or only for a clock that is an hour fast.
-DUE = {
-    **{"#1": NOW, "#2": NOW + HOUR, "#3": NOW + HOUR // 2, "#4": NOW + 2 * HOUR, "#5": NOW + 3 * HOUR // 2},
-    **{"#6": NOW, "#7": NOW + HOUR, "#8": NOW + HOUR // 2},
-}
+DUE_HOURS = {"#1": 0, "#2": 1, "#3": 0.5, "#4": 2, "#5": 1.5, "#6": 0, "#7": 1, "#8": 0.5}
+DUE = {payload: NOW + int(hours * HOUR) for payload, hours in DUE_HOURS.items()}
 TICKS = {"idle_timeout": "1d"}  # which no source is, but timers are fired in microbatches of their own
 REMINDERS: Sequence[tuple[str, Mapping[str, Work], Mapping[str, Any], bool]] = (
     ("one driver", {"driver": remind}, {}, True),

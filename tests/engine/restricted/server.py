@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -35,8 +35,13 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def restricted_server(directory: Path) -> Iterator[Server]:
-    """Start a server whose files are below a directory, and end it with the block."""
+def restricted_server(
+    directory: Path, python: Path = Path(sys.executable), sources: Sequence[Path] = (ROOT, ROOT / "lib")
+) -> Iterator[Server]:
+    """Start a server whose files are below a directory, and end it with the block.
+
+    Functions run in `python`, which finds modules among `sources` beside those that it has.
+    """
     classes, port = compiled(directory / "classes"), free_port()
     settings = SETTINGS | {
         "spark.connect.grpc.binding.address": LOOPBACK,
@@ -55,8 +60,8 @@ def restricted_server(directory: Path) -> Iterator[Server]:
     flags = [flag for name, value in settings.items() for flag in ("--conf", f"{name}={value}")]
     home = home_without_python(directory / "spark")
     command = [str(home / "bin" / "spark-submit"), "--master", "local[2]", *flags]
-    environment = os.environ | dict([FAST_JAVA]) | {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
-    environment["PYTHONPATH"] = f"{ROOT}{os.pathsep}{ROOT / 'lib'}"  # of the processes that run functions
+    environment = os.environ | dict([FAST_JAVA]) | {"SPARK_HOME": str(home), "PYSPARK_PYTHON": str(python)}
+    environment["PYTHONPATH"] = os.pathsep.join(map(str, sources))
     with (directory / "server.txt").open("wb") as output:
         process = subprocess.Popen(
             [*command, "--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"],
