@@ -83,9 +83,9 @@ class TestReadClosed:
         expected = pa.schema(tables.batch_fields(pa.string()))
         assert windrow.read_closed(world.ledger).batches.schema == expected
         world.runner(embedded).once()
-        found = windrow.read_closed(world.ledger).batches
-        assert found.schema == expected
-        assert found.num_rows
+        batches = windrow.read_closed(world.ledger).batches
+        assert batches.schema == expected
+        assert batches.num_rows
 
     def test_positions(self, world, embedded):
         """A position survives JSON; the bare number in it means the same, as text or not, and None the beginning."""
@@ -116,22 +116,22 @@ class TestReadClosed:
         """Pieces hold as many batches as asked for, and fewer only at the end; an export takes their positions."""
         world.runner(embedded, max_messages=most).once()
         position, rows = None, []
-        while (found := windrow.read_closed(world.ledger, position, batches_at_once=at_once)).batches.num_rows:
-            rows += found.batches.to_pylist()
-            assert found.batches.num_rows == min(at_once, len(closed(world)) - len(rows) + found.batches.num_rows)
-            left = export(world.ledger, str(tmp_path / f"{len(rows)}.json"), ExportSelection(since=found.position))
+        while (piece := windrow.read_closed(world.ledger, position, batches_at_once=at_once)).batches.num_rows:
+            rows += piece.batches.to_pylist()
+            assert piece.batches.num_rows == min(at_once, len(closed(world)) - len(rows) + piece.batches.num_rows)
+            left = export(world.ledger, str(tmp_path / f"{len(rows)}.json"), ExportSelection(since=piece.position))
             assert left.rows == len(closed(world)) - len(rows)
-            position = found.position
+            position = piece.position
         assert rows == closed(world)
-        assert found.position == windrow.read_closed(world.ledger).position
+        assert piece.position == windrow.read_closed(world.ledger).position
 
     def test_nothing_closed(self, world, embedded, tmp_path, clock):
         """Microbatches that closed nothing move the position, in one call."""
         quiet = World(tmp_path / "quiet", clock)
         quiet.publish([message("a")], [message("b")], [message("c")])
         quiet.runner(embedded, max_messages=1).once()
-        found = windrow.read_closed(quiet.ledger, batches_at_once=1)
-        assert (found.batches.num_rows, found.position.split("@")[0]) == (0, "3")
+        closed_batches = windrow.read_closed(quiet.ledger, batches_at_once=1)
+        assert (closed_batches.batches.num_rows, closed_batches.position.split("@")[0]) == (0, "3")
 
 
 @pytest.mark.ci
@@ -195,17 +195,17 @@ class TestRestored:
     def test_inside_a_microbatch(self, world, embedded):
         """A position inside a microbatch raises when the ledger has another one there, or lost what was read of it."""
         world.runner(embedded).once()
-        found = windrow.read_closed(world.ledger, batches_at_once=3)
-        assert found.position.endswith("/3")
+        piece = windrow.read_closed(world.ledger, batches_at_once=3)
+        assert piece.position.endswith("/3")
         with pytest.raises(SettingsError, match="is between two closed batches"):
-            export(world.ledger, "-", ExportSelection(what="rejected", since=found.position), "json")
+            export(world.ledger, "-", ExportSelection(what="rejected", since=piece.position), "json")
         DeltaTable(world.ledger).delete("state = 'closed'")
         with pytest.raises(LedgerRestoredError, match="wrote 3 closed rows or more, but fewer are there"):
-            windrow.read_closed(world.ledger, found.position)
+            windrow.read_closed(world.ledger, piece.position)
         DeltaTable(world.ledger).restore(0)
         world.runner(embedded).once()
         with pytest.raises(LedgerRestoredError, match="is not the one"):
-            windrow.read_closed(world.ledger, found.position)
+            windrow.read_closed(world.ledger, piece.position)
 
 
 class TestRefused:

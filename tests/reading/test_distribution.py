@@ -32,21 +32,23 @@ def milliseconds(first: datetime, last: datetime) -> int:
     return (last - first) // timedelta(milliseconds=1)
 
 
-def counted(found: Distribution, by: str = "name") -> Counts:
+def counted(distributions: Distribution, by: str = "name") -> Counts:
     """Return the delays as they were counted."""
-    return Counter({(row[by], row["outcome"], row["delay_ms"]): row["messages"] for row in found.delays.to_pylist()})
+    return Counter(
+        {(row[by], row["outcome"], row["delay_ms"]): row["messages"] for row in distributions.delays.to_pylist()}
+    )
 
 
 def delays(world: World) -> Counts:
     """Count the messages of the ledger by source, outcome and delay."""
-    found: Counts = Counter()
+    counts: Counts = Counter()
     for batch in world.rows("open", "closed"):
-        for one in batch["messages"]:
-            found[batch["source"], "accepted", milliseconds(one["event_time"], one["received_at"])] += 1
-    for one in world.rows("rejected"):
-        if one["event_time"] is not None and one["received_at"] is not None:
-            found[one["source"] or "", one["reason"], milliseconds(one["event_time"], one["received_at"])] += 1
-    return found
+        for row in batch["messages"]:
+            counts[batch["source"], "accepted", milliseconds(row["event_time"], row["received_at"])] += 1
+    for row in world.rows("rejected"):
+        if row["event_time"] is not None and row["received_at"] is not None:
+            counts[row["source"] or "", row["reason"], milliseconds(row["event_time"], row["received_at"])] += 1
+    return counts
 
 
 class TestCounts:
@@ -59,10 +61,10 @@ class TestCounts:
 
     def test_delays(self, busy):
         """Each message with both times is counted once, by source, outcome and the milliseconds to its arrival."""
-        found = distribution(busy.ledger)
-        assert found.by == "source"
-        assert counted(found) == delays(busy)
-        assert found.messages()["too_old"] == sum(row["reason"] == "too_old" for row in busy.rows("rejected"))
+        distributions = distribution(busy.ledger)
+        assert distributions.by == "source"
+        assert counted(distributions) == delays(busy)
+        assert distributions.messages()["too_old"] == sum(row["reason"] == "too_old" for row in busy.rows("rejected"))
 
     def test_waits(self, busy):
         """Each message of a closed batch is counted once, by the milliseconds from its arrival to the close."""
@@ -74,28 +76,28 @@ class TestCounts:
 
     def test_types_of_one_source(self, busy):
         """Where there is one source, its types are told apart."""
-        found = distribution(busy.ledger, source="s/1")
+        distributions = distribution(busy.ledger, source="s/1")
         batches = [row for row in busy.rows("open", "closed") if row["source"] == "s/1"]
         expected = Counter(message["type"] for row in batches for message in row["messages"])
-        accepted = [row for row in found.delays.to_pylist() if row["outcome"] == "accepted"]
-        assert found.by == "type"
+        accepted = [row for row in distributions.delays.to_pylist() if row["outcome"] == "accepted"]
+        assert distributions.by == "type"
         assert sum((Counter({row["name"]: row["messages"]}) for row in accepted), Counter()) == expected
 
     def test_rules(self, busy):
         """The rules in force come with it, in microseconds."""
-        found = distribution(busy.ledger)
-        assert (found.max_delay_us, found.max_lead_us) == (5 * SECOND, SECOND)
+        distributions = distribution(busy.ledger)
+        assert (distributions.max_delay_us, distributions.max_lead_us) == (5 * SECOND, SECOND)
 
 
 class TestRange:
     def test_windows_that_begin_there(self, busy):
         """A range holds the batches whose windows begin in it, and the messages rejected with such an event time."""
         start, end = NOW + 9 * SECOND, NOW + 12 * SECOND
-        found = distribution(busy.ledger, start=start, end=end)
+        distributions = distribution(busy.ledger, start=start, end=end)
         starts = [row["window_start"].timestamp() * SECOND for row in busy.rows("open", "closed")]
-        assert 0 < found.sizes.num_rows == sum(start <= window < end for window in starts) < len(starts)
+        assert 0 < distributions.sizes.num_rows == sum(start <= window < end for window in starts) < len(starts)
         times = [row["event_time"].timestamp() * SECOND for row in busy.rows("rejected") if row["event_time"]]
-        rejected = sum(count for outcome, count in found.messages().items() if outcome != "accepted")
+        rejected = sum(count for outcome, count in distributions.messages().items() if outcome != "accepted")
         assert 0 < rejected == sum(start <= time < end for time in times) < len(times)
 
     def test_nothing_there(self, busy):
@@ -116,6 +118,6 @@ def test_only_rejected_messages(tmp_path, clock, embedded):
     world = World(tmp_path, clock)
     world.publish([message("a", NOW - 60 * SECOND), message(None)])
     world.runner(embedded).once()
-    found = distribution(world.ledger)
-    assert (found.sizes.num_rows, found.waits.num_rows) == (0, 0)
-    assert counted(found) == {("a", "too_old", 60_000): 1, ("", "invalid", 0): 1}
+    distributions = distribution(world.ledger)
+    assert (distributions.sizes.num_rows, distributions.waits.num_rows) == (0, 0)
+    assert counted(distributions) == {("a", "too_old", 60_000): 1, ("", "invalid", 0): 1}

@@ -85,9 +85,9 @@ def as_json(value: Any) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, list):
-        return [as_json(one) for one in value]
+        return [as_json(element) for element in value]
     if isinstance(value, dict):
-        return {name: as_json(one) for name, one in value.items()}
+        return {name: as_json(field) for name, field in value.items()}
     if hasattr(value, "isoformat"):
         return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     return value
@@ -142,12 +142,12 @@ class TestRoundTrip:
         """A csv file holds the same; messages are JSON text, NULL is empty and the empty string quoted."""
         world = request.getfixturevalue(kind)
         exported = export(world.ledger, str(tmp_path / "out.csv"), ExportSelection(what))
-        found = read_csv(str(tmp_path / "out.csv"))
-        for row in found:
+        written = read_csv(str(tmp_path / "out.csv"))
+        for row in written:
             if what == "batches":
                 row["messages"] = json.loads(row["messages"])
-        assert in_order(found) == in_order([as_csv(row) for row in expected(world, what)])
-        assert len(found) == exported.rows
+        assert in_order(written) == in_order([as_csv(row) for row in expected(world, what)])
+        assert len(written) == exported.rows
 
     def test_empty(self, empty, tmp_path, what):
         """An empty ledger gives files without rows that have their columns, and an empty json file."""
@@ -179,24 +179,24 @@ class TestChoice:
         moments = sorted({row[column] for row in rows if row[column]})
         assert len(moments) > 1
         first, last = (round(moment.timestamp() * SECOND) for moment in (moments[0], moments[-1]))
-        for start, end, wanted in ((first, last, moments[:-1]), (first + 1, None, moments[1:]), (last + 1, None, [])):
+        for start, end, included in ((first, last, moments[:-1]), (first + 1, None, moments[1:]), (last + 1, None, [])):
             file = str(tmp_path / "out.parquet")
             export(hostile.ledger, file, ExportSelection(what, start=start, end=end), overwrite=True)
-            found = pq.read_table(file).to_pylist()
-            assert in_order(found) == in_order([row for row in rows if row[column] in wanted])
+            written = pq.read_table(file).to_pylist()
+            assert in_order(written) == in_order([row for row in rows if row[column] in included])
 
     @pytest.mark.parametrize("what", WHATS)
     def test_since(self, tmp_path, clock, embedded, what):
         """Exports that go on where the last one ended hold every row exactly once."""
         world = World(tmp_path, clock)
-        since, found = None, []
+        since, written = None, []
         for at, version in enumerate(log(versions=5, seed=4)):
             world.publish(version)
             world.runner(embedded).once()
             file = str(tmp_path / f"{at}.parquet")
             since = export(world.ledger, file, ExportSelection(what, since=since)).position
-            found += pq.read_table(file).to_pylist()
-        assert in_order(found) == in_order(expected(world, what))
+            written += pq.read_table(file).to_pylist()
+        assert in_order(written) == in_order(expected(world, what))
         assert since == closed.read_closed(world.ledger).position
 
 
@@ -232,7 +232,7 @@ class TestFile:
         assert [done for done, _ in calls] == sorted({done for done, _ in calls})
 
     @pytest.mark.parametrize(
-        ("out", "format_", "said"),
+        ("out", "format_", "reason"),
         [
             ("out", None, "names no format"),
             ("out.csv", "xml", "no format 'xml'"),
@@ -243,11 +243,11 @@ class TestFile:
             ("s3://bucket/out.csv", None, "not a local file"),
         ],
     )
-    def test_refused(self, hostile, tmp_path, monkeypatch, out, format_, said):
+    def test_refused(self, hostile, tmp_path, monkeypatch, out, format_, reason):
         """A format or place that cannot be is refused before anything is written."""
         monkeypatch.chdir(tmp_path)
         Path("directory.csv").mkdir()
-        with pytest.raises(OutputFileError, match=said):
+        with pytest.raises(OutputFileError, match=reason):
             export(hostile.ledger, out, format_=format_)
         assert [path.name for path in tmp_path.iterdir()] == ["directory.csv"]
 

@@ -46,9 +46,9 @@ def test_duckdb(ledger: str, capsys: pytest.CaptureFixture[str]) -> None:
     exec(block("duckdb"), names)  # noqa: S102 - our own page
     assert "batches" in capsys.readouterr().out
     batches = windrow.read_closed(ledger).batches
-    asked = "SELECT id, len(messages) AS messages FROM held WHERE state = 'closed' ORDER BY id"
-    held = names["ledger"]  # noqa: F841 - DuckDB finds it
-    rows = duckdb.sql(asked).fetchall()
+    query = "SELECT id, len(messages) AS messages FROM ledger_rows WHERE state = 'closed' ORDER BY id"
+    ledger_rows = names["ledger"]  # noqa: F841 - DuckDB finds it
+    rows = duckdb.sql(query).fetchall()
     assert rows == sorted(zip(batches["id"].to_pylist(), batches["message_count"].to_pylist(), strict=True))
 
 

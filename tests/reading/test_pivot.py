@@ -55,20 +55,20 @@ class TestSplit:
     def test_one_column_a_type(self, tmp_path: Path) -> None:
         """A batch is one row, a type one column with its number, NULL where it has none; odd names get a prefix."""
         world = closed(tmp_path, SPLIT, pa.float64())
-        found = windrow.read_closed(world.ledger, pivot=True)
-        assert numbers(found.batches.to_pylist()) == [
+        closed_batches = windrow.read_closed(world.ledger, pivot=True)
+        assert numbers(closed_batches.batches.to_pylist()) == [
             {"a": 1.5, "b": -0.0, "c": None, "type.key": None},
             {"a": math.inf, "b": None, "c": None, "type.key": 2.0},
         ]
-        assert found.batches["id"].to_pylist() == [row["id"] for row in world.rows("closed")]
-        assert found.batches.schema.field("a").type == pa.float64()
-        assert found.position == windrow.read_closed(world.ledger).position
+        assert closed_batches.batches["id"].to_pylist() == [row["id"] for row in world.rows("closed")]
+        assert closed_batches.batches.schema.field("a").type == pa.float64()
+        assert closed_batches.position == windrow.read_closed(world.ledger).position
 
     def test_given_types(self, tmp_path: Path) -> None:
         """Types that are given are the columns, in this order, also if nothing came of them."""
         world = closed(tmp_path, SPLIT, pa.float64())
-        found = windrow.read_closed(world.ledger, pivot=True, types=["z", "a"]).batches
-        assert numbers(found.to_pylist()) == [{"z": None, "a": 1.5}, {"z": None, "a": math.inf}]
+        batches = windrow.read_closed(world.ledger, pivot=True, types=["z", "a"]).batches
+        assert numbers(batches.to_pylist()) == [{"z": None, "a": 1.5}, {"z": None, "a": math.inf}]
 
     def test_no_list_of_types(self, tmp_path: Path) -> None:
         """One text is no list of types, of which each letter would be one; and types without a pivot are a mistake."""
@@ -82,8 +82,8 @@ class TestSplit:
         """A text is a number if it is nothing but one in decimal digits."""
         rows = [row(f"t{number}", 0, text) for number, (text, _) in enumerate(TEXTS)]
         world = closed(tmp_path, rows, pa.string())
-        [found] = numbers(windrow.read_closed(world.ledger, pivot=True).batches.to_pylist())
-        assert [found[f"t{number}"] for number in range(len(TEXTS))] == [value for _, value in TEXTS]
+        [numbers_by_type] = numbers(windrow.read_closed(world.ledger, pivot=True).batches.to_pylist())
+        assert [numbers_by_type[f"t{number}"] for number in range(len(TEXTS))] == [value for _, value in TEXTS]
 
     @pytest.mark.parametrize("payload", [pa.binary(), pa.bool_(), pa.struct([("x", pa.float64())])])
     def test_no_numbers(self, tmp_path: Path, payload: pa.DataType) -> None:
@@ -97,7 +97,7 @@ class TestKept:
     def test_six_columns_a_type(self, tmp_path: Path) -> None:
         """Where repeats are kept, a type has the first, last, least and greatest number, their mean and count."""
         world = closed(tmp_path, KEPT, pa.int64(), on_repeat="keep")
-        found = windrow.read_closed(world.ledger, pivot=True).batches
+        batches = windrow.read_closed(world.ledger, pivot=True).batches
         a, b = [3, 4, -5, 4, 2 / 3, 3], [2**62, 2**62, 2**62, 2**62, float(2**62), 1]
         nothing = [None, None, None, None, None, 0]
         kinds = ("first", "last", "min", "max", "mean", "count")
@@ -106,17 +106,17 @@ class TestKept:
             for type_, values in (("a", a), ("b", b), ("c", nothing))
             for kind, value in zip(kinds, values, strict=True)
         }
-        assert numbers(found.to_pylist()) == [expected]
-        assert found.schema.field("a.min").type == pa.int64()
+        assert numbers(batches.to_pylist()) == [expected]
+        assert batches.schema.field("a.min").type == pa.int64()
 
     def test_nan(self, tmp_path: Path) -> None:
         """The least and the greatest number pass over NaN."""
         rows = [row("a", 0, math.nan), row("a", 1, 2.0), row("a", 2, 1.0), row("b", 0, math.nan)]
         world = closed(tmp_path, rows, pa.float64(), on_repeat="keep")
-        [found] = windrow.read_closed(world.ledger, pivot=True).batches.to_pylist()
-        assert (found["a.min"], found["a.max"], found["b.min"], found["b.count"]) == (1.0, 2.0, None, 1)
-        assert math.isnan(found["a.first"])
-        assert math.isnan(found["a.mean"])
+        [batch] = windrow.read_closed(world.ledger, pivot=True).batches.to_pylist()
+        assert (batch["a.min"], batch["a.max"], batch["b.min"], batch["b.count"]) == (1.0, 2.0, None, 1)
+        assert math.isnan(batch["a.first"])
+        assert math.isnan(batch["a.mean"])
 
 
 class TestExport:
@@ -127,15 +127,15 @@ class TestExport:
         out = tmp_path / f"out.{ending}"
         assert export(world.ledger, str(out), ExportSelection("pivot", key="k", types=["a", "b"])).rows == 2
         if ending == "parquet":
-            found = pq.read_table(out).to_pylist()
-            assert numbers(found) == [{"a": 1.5, "b": 0.0}, {"a": math.inf, "b": None}]
+            written = pq.read_table(out).to_pylist()
+            assert numbers(written) == [{"a": 1.5, "b": 0.0}, {"a": math.inf, "b": None}]
         elif ending == "csv":
             lines = out.read_text().splitlines()
             assert lines[0].endswith('"window_end","a","b"')
             assert [line.rsplit(",", 2)[1:] for line in lines[1:]] == [["1.5", "-0"], ["inf", ""]]
         else:
-            found = [json.loads(line) for line in out.read_text().splitlines()]
-            assert numbers(found) == [{"a": 1.5, "b": 0.0}, {"a": "Infinity", "b": None}]
+            written = [json.loads(line) for line in out.read_text().splitlines()]
+            assert numbers(written) == [{"a": 1.5, "b": 0.0}, {"a": "Infinity", "b": None}]
 
 
 @pytest.mark.spark
@@ -192,9 +192,9 @@ class TestEarly:
         out = tmp_path / "wide.json"
         choice = ExportSelection("pivot", early=True)
         exported = export(world.ledger, str(out), choice)
-        found = [json.loads(line) for line in out.read_text().splitlines()]
+        written = [json.loads(line) for line in out.read_text().splitlines()]
         assert exported.rows == 2
-        assert sorted(((one["state"], *numbers([one])[0].values()) for one in found), key=str) == [
+        assert sorted(((batch["state"], *numbers([batch])[0].values()) for batch in written), key=str) == [
             ("closed", "closed", 1.0, None, None),
             ("open", "open", 3.0, 2.0, 4.0),
         ]
@@ -211,8 +211,8 @@ class TestEarly:
             world.publish(rows)
             world.runner(EMBEDDED, payload_type="DOUBLE", rules={"window": "10s"}).once()
         windrow.create_pivot_view(spark, world.ledger, "early", early=True)
-        found = spark.sql("SELECT state, a, b FROM early ORDER BY state").collect()
-        assert [tuple(one) for one in found] == [("closed", 1.0, None), ("open", 3.0, 2.0)]
+        batches = spark.sql("SELECT state, a, b FROM early ORDER BY state").collect()
+        assert [tuple(batch) for batch in batches] == [("closed", 1.0, None), ("open", 3.0, 2.0)]
 
 
 def test_of_a_table(tmp_path: Path) -> None:

@@ -91,16 +91,16 @@ class TestColumns:
         """
         Numbers and texts that are times are recognised by their values; without a time of arrival, one stands for both.
         """
-        found = mapping(proposed(device=DEVICE, ts=column, value=VALUE))
-        assert (found["event_time"], found["received_at"]) == (expression, expression)
+        columns = mapping(proposed(device=DEVICE, ts=column, value=VALUE))
+        assert (columns["event_time"], columns["received_at"]) == (expression, expression)
 
     def test_times_without_usual_names(self) -> None:
         """
         The earliest times are those of the events, the latest those of arrival.
         """
         late = AT + 5 * SECOND
-        found = mapping(proposed(device=DEVICE, b=times(late), a=times(AT), c=times(AT + SECOND), value=VALUE))
-        assert (found["event_time"], found["received_at"]) == ("a", "b")
+        columns = mapping(proposed(device=DEVICE, b=times(late), a=times(AT), c=times(AT + SECOND), value=VALUE))
+        assert (columns["event_time"], columns["received_at"]) == ("a", "b")
 
     def test_keys_without_usual_names(self) -> None:
         """
@@ -109,8 +109,8 @@ class TestColumns:
         own, three = [f"row-{number}" for number in range(COUNT)], [str(number % 3) for number in range(COUNT)]
         assert mapping(proposed(uuid=own, what=METRIC, which=three, ts=times(AT), value=VALUE))["key"] == "which"
         meter, number = [7] * COUNT, list(range(COUNT))
-        found = mapping(proposed(meter_id=meter, gateway=DEVICE, ts=times(AT), value=VALUE, seq=number))
-        assert (found["key"], found["source"], found["sequence"]) == (
+        columns = mapping(proposed(meter_id=meter, gateway=DEVICE, ts=times(AT), value=VALUE, seq=number))
+        assert (columns["key"], columns["source"], columns["sequence"]) == (
             "CAST(meter_id AS STRING)", "gateway", "CAST(seq AS BIGINT)",
         )  # fmt: skip
         assert mapping(proposed(ts=times(AT), value=VALUE))["key"] == "'all'"
@@ -151,11 +151,11 @@ class TestRules:
         Windows on the calendar that hold some ten messages of a type; a delay that nearly all rows keep.
         """
         late = np.where(np.arange(COUNT) % 10 == 0, 40 * SECOND, 100_000)
-        found = rules(proposed(device=DEVICE, metric=METRIC, ts=times(AT), ingested_at=times(AT + late), value=VALUE))
-        assert {name: found[name] for name in ("window", "window_anchor", "on_repeat")} == {
+        choices = rules(proposed(device=DEVICE, metric=METRIC, ts=times(AT), ingested_at=times(AT + late), value=VALUE))
+        assert {name: choices[name] for name in ("window", "window_anchor", "on_repeat")} == {
             "window": "10s", "window_anchor": "aligned", "on_repeat": "keep",
         }  # fmt: skip
-        assert Rules(**found).max_delay >= 30 * SECOND
+        assert Rules(**choices).max_delay >= 30 * SECOND
 
     def test_nothing_to_see(self) -> None:
         """
@@ -185,10 +185,10 @@ class TestRules:
         """
         If a few rows are far later than all others, the reason of max_delay says which one keeps them too.
         """
-        one = np.where(np.arange(COUNT * 4) == 7, 90 * SECOND, SECOND // 2)
+        delays = np.where(np.arange(COUNT * 4) == 7, 90 * SECOND, SECOND // 2)
         at = NOW + np.arange(COUNT * 4) * SECOND
         proposal = proposed(
-            device=["a"] * at.size, ts=times(at), ingested_at=times(at + one), value=np.arange(at.size) / 7
+            device=["a"] * at.size, ts=times(at), ingested_at=times(at + delays), value=np.arange(at.size) / 7
         )
         [delay] = [choice for choice in proposal.rules if choice.name == "max_delay"]
         assert delay.reason == "keeps 99.9 % of these rows, 1m30s all; `windrow tune` looks at more"

@@ -28,24 +28,24 @@ def depot(tmp_path: Path) -> str:
 class TestRecent:
     def test_all(self, depot: str) -> None:
         """Below the limit all messages are there, each with the version it came in, and nothing was cut."""
-        found = recent(depot)
-        assert (found.messages.num_rows, found.first, found.last, found.truncated) == (50, 0, 4, False)
-        counted = found.messages.group_by("version").aggregate([([], "count_all")])
+        newest = recent(depot)
+        assert (newest.messages.num_rows, newest.first, newest.last, newest.truncated) == (50, 0, 4, False)
+        counted = newest.messages.group_by("version").aggregate([([], "count_all")])
         assert counted["count_all"].to_pylist() == [10] * 5
 
     def test_the_last(self, depot: str) -> None:
         """Above it the latest versions are there, of the oldest of them those received last, and it says so."""
-        found = recent(depot, most=25)
-        assert (found.messages.num_rows, found.first, found.last, found.truncated) == (25, 2, 4, True)
+        newest = recent(depot, most=25)
+        assert (newest.messages.num_rows, newest.first, newest.last, newest.truncated) == (25, 2, 4, True)
         whole = recent(depot).messages.to_pylist()
         stamps = sorted(row["received_at"] for row in whole if row["version"] == 2)
-        kept = sorted(row["received_at"] for row in found.messages.to_pylist() if row["version"] == 2)
+        kept = sorted(row["received_at"] for row in newest.messages.to_pylist() if row["version"] == 2)
         assert kept == stamps[-5:]
 
     def test_whole_versions_are_exact(self, depot: str) -> None:
         """A limit that whole versions meet exactly reads these, and still says that there were more."""
-        found = recent(depot, most=20)
-        assert (found.messages.num_rows, found.first, found.truncated) == (20, 3, True)
+        newest = recent(depot, most=20)
+        assert (newest.messages.num_rows, newest.first, newest.truncated) == (20, 3, True)
 
     def test_exactly_all(self, tmp_path: Path) -> None:
         """A limit that all messages meet exactly cuts nothing, also where the first version has none."""
@@ -58,9 +58,9 @@ class TestRecent:
         """A range takes what was received in it, from its begin to just before its end."""
         rows = [message("a", NOW + n * SECOND, NOW + n * SECOND) for n in range(5)]
         write_deltalake(tmp_path, table(rows), configuration=FEED)
-        found = recent(str(tmp_path), start=NOW + SECOND, end=NOW + 3 * SECOND)
-        assert found.messages["received_at"].cast(pa.int64()).to_pylist() == [NOW + SECOND, NOW + 2 * SECOND]
-        assert not found.truncated
+        newest = recent(str(tmp_path), start=NOW + SECOND, end=NOW + 3 * SECOND)
+        assert newest.messages["received_at"].cast(pa.int64()).to_pylist() == [NOW + SECOND, NOW + 2 * SECOND]
+        assert not newest.truncated
         with pytest.raises(NotFoundError, match="no message in this range"):
             recent(str(tmp_path), start=NOW + 9 * SECOND)
 
@@ -75,16 +75,16 @@ class TestRecent:
         DeltaTable(depot).optimize.compact()
         write_deltalake(depot, table([message()]), mode="append")
         DeltaTable(depot).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
-        found = recent(depot)
+        newest = recent(depot)
         assert removed == 50
-        assert (found.messages.num_rows, found.first, found.truncated) == (1, 6, True)
+        assert (newest.messages.num_rows, newest.first, newest.truncated) == (1, 6, True)
 
     def test_mapped(self, tmp_path: Path) -> None:
         """A depot with other columns is mapped; without a mapping the error names the first that is missing."""
         stamps = pa.array([NOW, NOW + SECOND], pa.timestamp("us", tz="UTC"))
         write_deltalake(tmp_path, pa.table({"device": ["p", "q"], "measured": stamps}), configuration=FEED)
-        found = recent(str(tmp_path), COLUMNS, most=1)
-        assert found.messages.select(["key", "type", "version"]).to_pylist() == [
+        newest = recent(str(tmp_path), COLUMNS, most=1)
+        assert newest.messages.select(["key", "type", "version"]).to_pylist() == [
             {"key": "q", "type": "t", "version": 0}
         ]
         with pytest.raises(ExpressionError, match="key"):

@@ -81,12 +81,12 @@ class TestWaiting:
         """A ledger that has read nothing shows every depot version with messages as waiting, and zeros."""
         world.publish(*log(versions=2))
         world.runner(embedded)
-        found = look(world)
-        assert (found.depots[0].version, found.depots[0].read_version) == (2, -1)
-        assert (found.depots[0].versions_waiting, found.depots[0].messages_waiting) == (2, 60)
-        assert found.depots[0].oldest_waiting_version == 1
-        assert (found.open.batches, found.open.oldest, found.closed.batches, found.clocks) == (0, None, 0, ())
-        assert (found.rejected, found.microbatches, found.totals.messages) == ((), (), 0)
+        status = look(world)
+        assert (status.depots[0].version, status.depots[0].read_version) == (2, -1)
+        assert (status.depots[0].versions_waiting, status.depots[0].messages_waiting) == (2, 60)
+        assert status.depots[0].oldest_waiting_version == 1
+        assert (status.open.batches, status.open.oldest, status.closed.batches, status.clocks) == (0, None, 0, ())
+        assert (status.rejected, status.microbatches, status.totals.messages) == ((), (), 0)
         assert count_waiting(world.depot, world.ledger) == 60
 
     def test_lag(self, world, embedded):
@@ -97,8 +97,8 @@ class TestWaiting:
         assert (look(world).lag.messages, look(world).lag.seconds) == (0, 0.0)
         world.publish(*log(versions=2, seed=2))
         committed = {commit["version"]: commit["timestamp"] * 1_000 for commit in DeltaTable(world.depot).history()}
-        found = look(world, committed[2] + 90 * SECOND)
-        assert (found.lag.messages, found.lag.seconds) == (60, 90.0)
+        status = look(world, committed[2] + 90 * SECOND)
+        assert (status.lag.messages, status.lag.seconds) == (60, 90.0)
         assert look(world, committed[2] - SECOND).lag.seconds == 0.0
 
     def test_versions_without_rows(self, world, embedded):
@@ -108,9 +108,9 @@ class TestWaiting:
         DeltaTable(world.depot).optimize.compact()
         DeltaTable(world.depot).alter.set_table_properties({"delta.appendOnly": "true"})
         forget(world.depot)
-        found = look(world)
-        assert found.depots[0].version > found.depots[0].read_version
-        assert (found.depots[0].versions_waiting, found.lag.messages, found.lag.seconds) == (0, 0, 0.0)
+        status = look(world)
+        assert status.depots[0].version > status.depots[0].read_version
+        assert (status.depots[0].versions_waiting, status.lag.messages, status.lag.seconds) == (0, 0, 0.0)
 
     @pytest.mark.ci
     @pytest.mark.parametrize(
@@ -145,8 +145,8 @@ class TestWaiting:
         world.publish([message()])
         merger = DeltaTable(world.depot).merge(table([message(), message("b")]), "t.type = s.type", "s", "t")
         merger.when_not_matched_insert_all().when_matched_update_all().execute()
-        found = look(world)
-        assert (found.depots[0].versions_waiting, found.depots[0].messages_waiting, found.lag.messages) == (
+        status = look(world)
+        assert (status.depots[0].versions_waiting, status.depots[0].messages_waiting, status.lag.messages) == (
             2,
             None,
             None,
@@ -164,15 +164,15 @@ class TestWaiting:
 class TestStatus:
     def test_counts(self, busy):
         """Open, closed and rejected are counted as they stand in the ledger, and add up to what was read."""
-        found = look(busy)
+        status = look(busy)
         rows = {state: busy.rows(state) for state in ("open", "closed", "rejected")}
-        assert found.open.batches == len(rows["open"]) > 0
-        assert found.open.messages == sum(row["message_count"] for row in rows["open"])
-        assert found.closed.batches == len(rows["closed"]) > 0
-        assert found.closed.messages == sum(row["message_count"] for row in rows["closed"])
-        assert found.totals.messages == found.open.messages + found.closed.messages + len(rows["rejected"]) == 330
-        assert found.totals.rejected == len(rows["rejected"])
-        assert found.totals.opened - found.totals.closed == found.open.batches
+        assert status.open.batches == len(rows["open"]) > 0
+        assert status.open.messages == sum(row["message_count"] for row in rows["open"])
+        assert status.closed.batches == len(rows["closed"]) > 0
+        assert status.closed.messages == sum(row["message_count"] for row in rows["closed"])
+        assert status.totals.messages == status.open.messages + status.closed.messages + len(rows["rejected"]) == 330
+        assert status.totals.rejected == len(rows["rejected"])
+        assert status.totals.opened - status.totals.closed == status.open.batches
 
     def test_rejected(self, busy):
         """Rejections are counted by reason, the most frequent first, each with how far the worst was off."""
@@ -180,18 +180,20 @@ class TestStatus:
         expected = {
             reason: [row for row in rows if row["reason"] == reason] for reason in {row["reason"] for row in rows}
         }
-        found = look(busy).rejected
-        assert {one.reason: one.messages for one in found} == {reason: len(those) for reason, those in expected.items()}
-        assert all(one.missed_by_us == max(row["missed_by_us"] for row in expected[one.reason]) for one in found)
-        assert [one.messages for one in found] == sorted((one.messages for one in found), reverse=True)
-        assert {"too_old", "too_far_ahead", "duplicate", "invalid", "clock_ahead"} == {one.reason for one in found}
+        counts = look(busy).rejected
+        assert {count.reason: count.messages for count in counts} == {
+            reason: len(those) for reason, those in expected.items()
+        }
+        assert all(count.missed_by_us == max(row["missed_by_us"] for row in expected[count.reason]) for count in counts)
+        assert [count.messages for count in counts] == sorted((count.messages for count in counts), reverse=True)
+        assert {"too_old", "too_far_ahead", "duplicate", "invalid", "clock_ahead"} == {count.reason for count in counts}
 
     def test_microbatches(self, busy):
         """The ten latest microbatches are listed, the latest first, as the history recorded them."""
-        found = look(busy)
-        assert [microbatch.microbatch for microbatch in found.microbatches] == list(range(11, 1, -1))
-        assert found.totals.microbatches == 11
-        row, shown = busy.history()[-1], asdict(found.microbatches[0])
+        status = look(busy)
+        assert [microbatch.microbatch for microbatch in status.microbatches] == list(range(11, 1, -1))
+        assert status.totals.microbatches == 11
+        row, shown = busy.history()[-1], asdict(status.microbatches[0])
         assert shown.pop("started_at") == "2023-11-14T22:13:20Z"
         assert shown.pop("messages") == row["messages_read"]
         assert shown.pop("depot") is None
@@ -199,12 +201,12 @@ class TestStatus:
 
     def test_clocks(self, busy):
         """Each source is shown with its clock and floor, and when its last data was read."""
-        found = {one.source: one for one in look(busy).clocks}
-        assert list(found) == ["", "s%2", "s/1"]
+        clocks = {source_clock.source: source_clock for source_clock in look(busy).clocks}
+        assert list(clocks) == ["", "s%2", "s/1"]
         for source, (clock, floor) in busy.clocks().items():
-            assert found[source].clock == clock.isoformat().removesuffix("+00:00").rstrip("0").rstrip(".") + "Z"
-            assert found[source].floor == floor.isoformat().removesuffix("+00:00").rstrip("0").rstrip(".") + "Z"
-            assert found[source].seen_at == "2023-11-14T22:13:20Z"
+            assert clocks[source].clock == clock.isoformat().removesuffix("+00:00").rstrip("0").rstrip(".") + "Z"
+            assert clocks[source].floor == floor.isoformat().removesuffix("+00:00").rstrip("0").rstrip(".") + "Z"
+            assert clocks[source].seen_at == "2023-11-14T22:13:20Z"
 
     def test_oldest(self, busy):
         """The oldest open batch is the one whose window began first."""
@@ -365,31 +367,31 @@ class TestBatches:
         """An open batch closes with the first message at its timeout, not a microsecond before."""
         world.publish([message("a", key="k")])
         world.runner(embedded).once()
-        (found,) = batches(world.ledger, "open")
-        assert (found["timeout_at"], found["closing"]["remaining_seconds"]) == ("2023-11-14T22:13:30Z", 10.0)
-        assert "is 10 s before" in found["closing"]["reason"]
+        (open_batch,) = batches(world.ledger, "open")
+        assert (open_batch["timeout_at"], open_batch["closing"]["remaining_seconds"]) == ("2023-11-14T22:13:30Z", 10.0)
+        assert "is 10 s before" in open_batch["closing"]["reason"]
         for at, state in ((NOW + 10 * SECOND - 1, "open"), (NOW + 10 * SECOND, "closed")):
             world.publish([message("a", at, at, key="other")])
             world.runner(embedded).once()
-            assert batch(world.ledger, found["id"])["state"] == state
+            assert batch(world.ledger, open_batch["id"])["state"] == state
 
     @pytest.mark.parametrize(("grace", "at"), [("10s", 20), ("1m", 70)])
     def test_when_the_idle_tick_closes_it(self, world, embedded, grace, at):
         """An idle tick closes an open batch at the moment that is said, not a microsecond before."""
         world.publish([message("a")])
         world.runner(embedded, idle_timeout=grace).once()
-        (found,) = batches(world.ledger, "open", idle_timeout=(at - 10) * SECOND)
-        assert found["closing"]["idle_tick_at"] == f"2023-11-14T22:{13 + (20 + at) // 60}:{(20 + at) % 60}Z"
+        (open_batch,) = batches(world.ledger, "open", idle_timeout=(at - 10) * SECOND)
+        assert open_batch["closing"]["idle_tick_at"] == f"2023-11-14T22:{13 + (20 + at) // 60}:{(20 + at) % 60}Z"
         for now, state in ((NOW + at * SECOND - 1, "open"), (NOW + at * SECOND, "closed")):
             world.clock.set(now)
             world.runner(embedded, idle_timeout=grace).once()
-            assert batch(world.ledger, found["id"])["state"] == state
+            assert batch(world.ledger, open_batch["id"])["state"] == state
 
     def test_no_idle_tick(self, mixed):
         """Without idle ticks only a message closes an open batch."""
-        found = batches(mixed.ledger, "open", idle_timeout=None)[0]
-        assert found["closing"]["idle_tick_at"] is None
-        assert "without one" not in found["closing"]["closes"]
+        open_batch = batches(mixed.ledger, "open", idle_timeout=None)[0]
+        assert open_batch["closing"]["idle_tick_at"] is None
+        assert "without one" not in open_batch["closing"]["closes"]
 
     def test_timeout_follows_the_rules(self, world, embedded):
         """The timeout shown for an open batch is that of the rules in force, also when it was written under others."""
@@ -397,9 +399,9 @@ class TestBatches:
         world.runner(embedded).once()
         world.runner(embedded, rules={"max_delay": "8s"}).once()
         assert world.kinds() == ["data", "rules"]
-        (found,) = batches(world.ledger, "open")
-        assert found["timeout_at"] == look(world).open.oldest.timeout_at == "2023-11-14T22:13:33Z"
-        assert found["closing"]["remaining_seconds"] == 10.0
+        (open_batch,) = batches(world.ledger, "open")
+        assert open_batch["timeout_at"] == look(world).open.oldest.timeout_at == "2023-11-14T22:13:33Z"
+        assert open_batch["closing"]["remaining_seconds"] == 10.0
 
     def test_list(self, mixed):
         """Open batches are listed from the one that began first, closed ones from the last, up to the limit."""
@@ -419,16 +421,16 @@ class TestBatches:
         world.publish([message("a", key=key) for key in keys])
         world.runner(embedded).once()
         for key in keys:
-            (found,) = batches(world.ledger, "open", key=key)
-            assert (found["key"], batch(world.ledger, found["id"])["id"]) == (key, found["id"])
+            (open_batch,) = batches(world.ledger, "open", key=key)
+            assert (open_batch["key"], batch(world.ledger, open_batch["id"])["id"]) == (key, open_batch["id"])
 
     def test_parts(self, world, embedded):
         """Each part of a window is a batch of its own."""
         world.publish([message(kind, payload="x" * 10) for kind in "abc"], [message("a", NOW + MINUTE, NOW + MINUTE)])
         world.runner(embedded, rules={"max_batch_bytes": 25}).once()
-        found = batches(world.ledger, "closed")
-        assert [(row["part"], row["message_count"]) for row in found] == [(0, 2), (1, 1)]
-        assert [batch(world.ledger, row["id"]) for row in found] == found
+        listed = batches(world.ledger, "closed")
+        assert [(row["part"], row["message_count"]) for row in listed] == [(0, 2), (1, 1)]
+        assert [batch(world.ledger, row["id"]) for row in listed] == listed
 
     def test_not_found(self, mixed):
         """An unknown batch is answered with the nearest one of its stream, an id of another form with the form."""
@@ -453,8 +455,8 @@ class TestBatches:
             [message(kind, payload=payload) for kind, payload in zip("abc", [b"text", b"\xff", None], strict=True)]
         )
         world.runner(embedded).once()
-        (found,) = batches(world.ledger, "open")
-        assert [one["payload"] for one in found["messages"]] == ["text", "base64:/w==", None]
+        (open_batch,) = batches(world.ledger, "open")
+        assert [message["payload"] for message in open_batch["messages"]] == ["text", "base64:/w==", None]
 
 
 def arrival(row):
@@ -468,14 +470,14 @@ class TestRejections:
         world.publish(*log(versions=6, seed=6))
         world.runner(embedded, max_messages=60).once()
         rows = sorted(world.rows("rejected"), key=lambda row: (-row["microbatch"], -arrival(row), row["id"]))
-        found = rejections(world.ledger, limit=1_000)
-        assert [row["id"] for row in found] == [row["id"] for row in rows]
+        listed = rejections(world.ledger, limit=1_000)
+        assert [row["id"] for row in listed] == [row["id"] for row in rows]
         assert [row["id"] for row in rejections(world.ledger, limit=3)] == [row["id"] for row in rows[:3]]
         assert {row["reason"] for row in rejections(world.ledger, reason="too_old")} == {"too_old"}
         assert {row["key"] for row in rejections(world.ledger, key="ahead")} == {"ahead"}
-        assert {name for name, _ in tables.rejected_fields(pa.string())} == set(found[0])
-        assert rejection(world.ledger, found[0]["id"]) == found[0]
-        json.dumps(found)
+        assert {name for name, _ in tables.rejected_fields(pa.string())} == set(listed[0])
+        assert rejection(world.ledger, listed[0]["id"]) == listed[0]
+        json.dumps(listed)
 
     def test_any_time(self, world, embedded):
         """A message that was rejected because its time is out of any calendar is shown all the same."""

@@ -130,13 +130,13 @@ class TestTakenBack:
         """A RESTORE that takes closed batches back stops the stream with our code, and nothing arrives twice."""
         work(world, embedded, 6)
         reader.read()
-        got = reader.got()
+        rows = reader.got()
         DeltaTable(world.ledger).restore(4)
         world.runner(embedded, max_messages=1).once()
         for _ in range(2):
             with stopped("WINDROW-LEDGER-RESTORED"):
                 reader.read(lambda frame: frame.where("message_count > 1000"))
-        assert reader.got() == got
+        assert reader.got() == rows
 
     @pytest.mark.slow
     def test_restored_as_a_whole(self, world, reader, embedded):
@@ -145,12 +145,12 @@ class TestTakenBack:
         scatter(world.ledger, files=1_001)
         scattered = world.version()
         reader.read()
-        got = reader.got()
+        rows = reader.got()
         DeltaTable(world.ledger).optimize.compact()
         DeltaTable(world.ledger).restore(scattered)
         with stopped("WINDROW-LEDGER-RESTORED"):
             reader.read()
-        assert reader.got() == got
+        assert reader.got() == rows
 
     @pytest.mark.slow
     @pytest.mark.parametrize("change", ["delete", "update"])
@@ -158,12 +158,12 @@ class TestTakenBack:
         """Closed rows that are deleted or changed stop the stream; what happens to other rows does not."""
         work(world, embedded, 4)
         reader.read()
-        got = reader.got()
+        rows = reader.got()
         DeltaTable(world.ledger).delete("state = 'rejected'")
         DeltaTable(world.ledger).update(updates={"bytes": "bytes + 1"}, predicate="state = 'open'")
         reader.read()
-        assert reader.got() == got
-        whole = f"state = 'closed' AND id = '{got[0]['id']}'"
+        assert reader.got() == rows
+        whole = f"state = 'closed' AND id = '{rows[0]['id']}'"
         if change == "delete":
             DeltaTable(world.ledger).delete(whole)
         else:
@@ -176,12 +176,12 @@ class TestTakenBack:
         """Another ledger at the same place stops the stream."""
         work(world, embedded, 4)
         reader.read()
-        got = reader.got()
+        rows = reader.got()
         shutil.rmtree(world.ledger)
         world.runner(embedded).once()
         with stopped("DIFFERENT_DELTA_TABLE"):
             reader.read()
-        assert reader.got() == got
+        assert reader.got() == rows
 
 
 class TestLedger:

@@ -39,11 +39,11 @@ class TestChoice:
     def test_busiest(self, busy):
         """Without a key the streams with the most messages are read, whole, and it is said how many there are."""
         counted = streams(busy)
-        found = time_range(busy.ledger, most=3)
-        assert found.streams == len(counted)
-        assert list(found.chosen) == sorted(counted, key=lambda stream: (-counted[stream], stream))[:3]
-        there = sum(found.batches["message_count"].to_pylist()) + found.rejected.num_rows
-        assert there == sum(counted[stream] for stream in found.chosen)
+        excerpt = time_range(busy.ledger, most=3)
+        assert excerpt.streams == len(counted)
+        assert list(excerpt.chosen) == sorted(counted, key=lambda stream: (-counted[stream], stream))[:3]
+        there = sum(excerpt.batches["message_count"].to_pylist()) + excerpt.rejected.num_rows
+        assert there == sum(counted[stream] for stream in excerpt.chosen)
 
     def test_key_and_source(self, busy):
         """A key is read in every source that has it; a source narrows that down."""
@@ -53,9 +53,9 @@ class TestChoice:
 
     def test_columns(self, busy):
         """Both tables come in the ledger's columns and plain types, whatever the reader hands out."""
-        found = time_range(busy.ledger)
-        assert found.batches.schema == pa.schema(tables.batch_fields(pa.string()))
-        assert found.rejected.schema == pa.schema(tables.rejected_fields(pa.string()))
+        excerpt = time_range(busy.ledger)
+        assert excerpt.batches.schema == pa.schema(tables.batch_fields(pa.string()))
+        assert excerpt.rejected.schema == pa.schema(tables.rejected_fields(pa.string()))
 
     def test_bytes(self, tmp_path, clock, embedded):
         """Payloads that are bytes stay bytes."""
@@ -69,10 +69,10 @@ class TestRange:
     def test_what_touches_it(self, busy):
         """Exactly those batches and rejected messages are read whose way from event to processing touches the range."""
         start, end = NOW + 9 * SECOND, NOW + 12 * SECOND
-        found = time_range(busy.ledger, start=start, end=end, most=100)
+        excerpt = time_range(busy.ledger, start=start, end=end, most=100)
         batches, rejected = busy.rows("open", "closed"), busy.rows("rejected")
         whole = {row["id"] for row in batches if micro(row["timeout_at"]) >= start and micro(row["window_start"]) < end}
-        assert set(found.batches["id"].to_pylist()) == whole
+        assert set(excerpt.batches["id"].to_pylist()) == whole
         assert 0 < len(whole) < len(batches)
         ways = [(row, [row["event_time"], row["processing_time"] or row["received_at"]]) for row in rejected]
         expected = {
@@ -83,7 +83,7 @@ class TestRange:
             and min(micro(at) for at in way if at) < end
             and max(micro(at) for at in way if at) >= start
         }
-        assert set(found.rejected["id"].to_pylist()) == expected
+        assert set(excerpt.rejected["id"].to_pylist()) == expected
         assert 0 < len(expected) < len(rejected)
 
     def test_nothing_there(self, busy):
@@ -103,8 +103,8 @@ class TestRecentStretch:
     def test_last(self, busy):
         """Of all sources it ends after the last message, and holds about as many messages as asked for."""
         start, end = recent_stretch(open_ledger(busy.ledger), None, 40)
-        found = time_range(busy.ledger, start=start, end=end, most=40)
-        counted = sum(found.batches["message_count"].to_pylist()) + found.rejected.num_rows
+        excerpt = time_range(busy.ledger, start=start, end=end, most=40)
+        counted = sum(excerpt.batches["message_count"].to_pylist()) + excerpt.rejected.num_rows
         assert 40 <= counted < sum(streams(busy).values()) / 2
         ends = [row["window_end"] for row in busy.rows("open", "closed")]
         assert microseconds(max(ends)) <= end

@@ -45,40 +45,44 @@ class TestOutcomes:
         """A message in a batch is found with its batch, its depot version and the microbatch that read it."""
         world.publish([message()], [message("b", NOW + SECOND, NOW + SECOND)])
         world.runner(embedded, max_messages=1).once()
-        [found] = find(world)
+        [arrival] = find(world)
         [batch] = world.rows("open")
-        assert (found.outcome, found.depot_version, found.microbatch) == ("open", 1, 1)
-        assert found.batch is not None
-        assert (found.batch["id"], found.batch["closed_at"]) == (batch["id"], None)
+        assert (arrival.outcome, arrival.depot_version, arrival.microbatch) == ("open", 1, 1)
+        assert arrival.batch is not None
+        assert (arrival.batch["id"], arrival.batch["closed_at"]) == (batch["id"], None)
         [other] = find(world, NOW + SECOND, "b")
-        assert (other.depot_version, other.microbatch, other.batch) == (2, 2, found.batch)
+        assert (other.depot_version, other.microbatch, other.batch) == (2, 2, arrival.batch)
         world.runner(embedded).flush()
-        [found] = find(world)
-        assert found.batch is not None
-        assert (found.outcome, found.batch["close_reason"], found.batch["closed_microbatch"]) == ("closed", "flush", 3)
+        [arrival] = find(world)
+        assert arrival.batch is not None
+        assert (arrival.outcome, arrival.batch["close_reason"], arrival.batch["closed_microbatch"]) == (
+            "closed",
+            "flush",
+            3,
+        )
 
     def test_rejected(self, world: World, embedded: EngineFactory) -> None:
         """A rejected message is found with its reason under the rules of its microbatch, not those of today."""
         world.publish([message("b", NOW + 7 * SECOND, NOW + 7 * SECOND), message("a", NOW, NOW + 7 * SECOND)])
         world.runner(embedded).once()
         world.runner(embedded, rules={"window": "1m", "max_delay": "30s"}).once()
-        [found] = find(world)
-        assert outcomes([found]) == [(1, "too_old")]
-        assert (found.why, found.hint) == (
+        [arrival] = find(world)
+        assert outcomes([arrival]) == [(1, "too_old")]
+        assert (arrival.why, arrival.hint) == (
             "max_delay was 5 s; it came 7 s after its time",
             'max_delay = "7s" would have kept it',
         )
-        assert found.rejection is not None
-        assert found.rejection["id"] == world.rows("rejected")[0]["id"]
+        assert arrival.rejection is not None
+        assert arrival.rejection["id"] == world.rows("rejected")[0]["id"]
 
     def test_waiting(self, world: World, embedded: EngineFactory) -> None:
         """A message that no microbatch has read yet is said to wait in its depot version."""
         world.runner(embedded).once()
         world.publish([message()])
-        [found] = find(world)
-        assert outcomes([found]) == [(1, "waiting")]
-        assert found.why == "it waits in depot version 1; the ledger has read nothing yet"
-        assert found.hint == "`windrow run` reads it"
+        [arrival] = find(world)
+        assert outcomes([arrival]) == [(1, "waiting")]
+        assert arrival.why == "it waits in depot version 1; the ledger has read nothing yet"
+        assert arrival.hint == "`windrow run` reads it"
         world.runner(embedded).once()
         world.publish([message("b")])
         assert find(world, type_="b")[0].why == "it waits in depot version 2; the ledger has read up to 1"
@@ -89,18 +93,18 @@ class TestOutcomes:
         world.runner(embedded, start_from="end").once()
         world.publish([message("b")])
         world.runner(embedded, start_from="end").once()
-        [found] = find(world)
-        assert outcomes([found]) == [(1, "skipped")]
-        assert "the ledger began later (end)" in found.why
+        [arrival] = find(world)
+        assert outcomes([arrival]) == [(1, "skipped")]
+        assert "the ledger began later (end)" in arrival.why
 
     def test_lost(self, world: World, embedded: EngineFactory) -> None:
         """A message that was read and is not in the ledger is called lost, and verify is named."""
         world.publish([message()])
         world.runner(embedded).once()
         DeltaTable(world.ledger).delete("state = 'open'")
-        [found] = find(world)
-        assert outcomes([found]) == [(1, "lost")]
-        assert "windrow verify" in found.hint
+        [arrival] = find(world)
+        assert outcomes([arrival]) == [(1, "lost")]
+        assert "windrow verify" in arrival.hint
 
     def test_not_there(self, world: World, embedded: EngineFactory) -> None:
         """A message that the depot does not have is an error that names the nearest ones of the same kind."""
@@ -156,8 +160,12 @@ class TestArrivals:
         world.publish([message(source="x"), message(source="y"), message("b", source="x")])
         world.runner(embedded).once()
         path = find(world, type_=None)
-        assert sorted((one.source or "", one.type or "") for one in path) == [("x", "a"), ("x", "b"), ("y", "a")]
-        assert [one.source for one in find(world, source="y")] == ["y"]
+        assert sorted((arrival.source or "", arrival.type or "") for arrival in path) == [
+            ("x", "a"),
+            ("x", "b"),
+            ("y", "a"),
+        ]
+        assert [arrival.source for arrival in find(world, source="y")] == ["y"]
 
     def test_everything_in_a_log(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
         """Of every identity in a log with all that happens, each arrival is found once, none lost."""
@@ -169,13 +177,15 @@ class TestArrivals:
         counted: Counter[str] = Counter()
         for identity in whole.group_by(["key", "event_time"]).aggregate([([], "count_all")]).to_pylist():
             at = pa.scalar(identity["event_time"], pa.timestamp("us", tz="UTC")).cast(pa.int64()).as_py()
-            found = trace(world.depot, world.ledger, identity["key"], at)
-            assert len(found) == identity["count_all"]
-            assert [one.depot_version for one in found] == sorted(one.depot_version or 0 for one in found)
-            counted.update(one.outcome for one in found)
-        held = {state: sum(row["message_count"] for row in world.rows(state)) for state in ("open", "closed")}
+            arrivals = trace(world.depot, world.ledger, identity["key"], at)
+            assert len(arrivals) == identity["count_all"]
+            assert [arrival.depot_version for arrival in arrivals] == sorted(
+                arrival.depot_version or 0 for arrival in arrivals
+            )
+            counted.update(arrival.outcome for arrival in arrivals)
+        counts = {state: sum(row["message_count"] for row in world.rows(state)) for state in ("open", "closed")}
         refused = [row for row in world.rows("rejected") if row["key"] is not None and row["event_time"] is not None]
-        assert counted == Counter({**held, "rejected": len(refused)})
+        assert counted == Counter({**counts, "rejected": len(refused)})
 
 
 class TestDepots:
@@ -203,9 +213,9 @@ class TestDepots:
         world.publish([message("b")])
         write_deltalake(world.depot, table([message()]), mode="overwrite")
         world.runner(embedded).skip_version(2)
-        [found] = find(world)
-        assert outcomes([found]) == [(2, "skipped")]
-        assert "--skip-version 2" in found.why
+        [arrival] = find(world)
+        assert outcomes([arrival]) == [(2, "skipped")]
+        assert "--skip-version 2" in arrival.why
 
     def test_accepted_without_a_feed(self, world: World, embedded: EngineFactory) -> None:
         """Beside a version that a run went past, and whose rows nobody recorded, all other messages are found."""
@@ -222,9 +232,9 @@ class TestDepots:
 
     def test_without_the_columns_that_may_be_absent(self, tmp_path: Path, embedded: EngineFactory) -> None:
         """A depot without source, sequence and payload is searched by what it has."""
-        given = table([message()]).drop_columns(["source", "sequence", "payload"])
+        messages = table([message()]).drop_columns(["source", "sequence", "payload"])
         depot, ledger = str(tmp_path / "bare"), str(tmp_path / "ledger")
-        write_deltalake(depot, given, configuration={"delta.enableChangeDataFeed": "true"})
+        write_deltalake(depot, messages, configuration={"delta.enableChangeDataFeed": "true"})
         world = World(tmp_path, ManualClock())
         world.depot, world.ledger = depot, ledger
         world.runner(embedded).once()
@@ -234,13 +244,13 @@ class TestDepots:
 
     def test_columns_of_its_own(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
         """A depot with other columns is searched through its mapping, or else the ledger is asked alone."""
-        given = table([message(), message("b"), message(key="l")]).rename_columns(
+        messages = table([message(), message("b"), message(key="l")]).rename_columns(
             ["source", "device", "type", "event_time", "received_at", "sequence", "payload"]
         )
         world = World(tmp_path, clock)
         world.depot = str(tmp_path / "own")
         for _ in range(2):
-            write_deltalake(world.depot, given, mode="append", configuration={"delta.enableChangeDataFeed": "true"})
+            write_deltalake(world.depot, messages, mode="append", configuration={"delta.enableChangeDataFeed": "true"})
         columns = {"key": "upper(device)"}
         world.runner(embedded, depot_columns=columns).once()
         assert outcomes(trace(world.depot, world.ledger, "K", NOW, "a", "", columns)) == [(0, "open"), (1, "duplicate")]
@@ -257,7 +267,7 @@ class TestDepots:
         world = World(tmp_path, clock, pa.binary())
         world.publish([message(payload=b"\xff"), message(payload=b"1")])  # type: ignore[arg-type]
         world.runner(embedded).once()
-        assert {one.payload for one in find(world)} == {"base64:/w==", "1"}
+        assert {arrival.payload for arrival in find(world)} == {"base64:/w==", "1"}
         assert sorted(outcomes(find(world))) == [(1, "duplicate"), (1, "open")]
 
     def test_quotes(self, world: World, embedded: EngineFactory) -> None:

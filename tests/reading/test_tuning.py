@@ -118,8 +118,8 @@ class TestSweep:
     @pytest.mark.parametrize("seed", range(5))
     def test_the_window_rejects_nothing(self, seed: int) -> None:
         """What is rejected follows from max_delay and max_lead alone, whatever the window is: the picture says so."""
-        found = tune(recorded(10, seed=seed), ["10ms", "1s", "10s", "1h"], DELAYS, Rules(max_batch_bytes=30))
-        by_delay = found.group_by("max_delay_us").aggregate(
+        tuned = tune(recorded(10, seed=seed), ["10ms", "1s", "10s", "1h"], DELAYS, Rules(max_batch_bytes=30))
+        by_delay = tuned.group_by("max_delay_us").aggregate(
             [(name, "count_distinct") for name in ("rejected", "too_old", "duplicate", "too_far_ahead")]
         )
         assert by_delay.drop_columns("max_delay_us").to_pylist() == [
@@ -152,7 +152,7 @@ class TestSweep:
         aligned = Rules("10s", "180s", window_anchor="aligned", window_offset="7s", on_repeat="keep")
         tuned = tune(messages, ["2s", "10s"], ["180s"], aligned).to_pylist()
         assert [row["batches"] for row in tuned] == [row["batches_aligned"] for row in tuned]
-        assert not [said for row in tuned for said in advise_repeats(row) if "slivers" in said]
+        assert not [advice for row in tuned for advice in advise_repeats(row) if "slivers" in advice]
 
     def test_nothing_closed(self) -> None:
         """Where the clock reaches no timeout all batches are open, and nobody can say how long messages wait."""
@@ -162,9 +162,9 @@ class TestSweep:
 
     def test_progress(self, messages: pa.Table) -> None:
         """Whoever waits is told each pair that is done, and the end."""
-        told: list[tuple[int, int]] = []
-        tune(messages, ["2s"], DELAYS, progress=lambda done, total: told.append((done, total)))
-        assert told == [(0, 3), (1, 3), (2, 3), (3, 3)]
+        calls: list[tuple[int, int]] = []
+        tune(messages, ["2s"], DELAYS, progress=lambda done, total: calls.append((done, total)))
+        assert calls == [(0, 3), (1, 3), (2, 3), (3, 3)]
 
     @pytest.mark.parametrize(
         ("windows", "delays", "error", "says"),
@@ -201,11 +201,11 @@ class TestTrial:
         assert (row["clock_ahead"], row["too_old"], row["accepted"]) == (1, 0, 1)
         assert tune(table(rows), ["10s"], ["5s"])["too_old"].to_pylist() == [2]
 
-    @pytest.mark.parametrize("given", [{"key": "nobody"}, {"source": "nobody"}])
-    def test_nobody(self, messages: pa.Table, given: dict[str, Any]) -> None:
+    @pytest.mark.parametrize("selection", [{"key": "nobody"}, {"source": "nobody"}])
+    def test_nobody(self, messages: pa.Table, selection: dict[str, Any]) -> None:
         """A key or source without a message is an error that names it."""
         with pytest.raises(NotFoundError, match="'nobody'"):
-            Trial.of(messages, **given)
+            Trial.of(messages, **selection)
 
 
 def fleet(clocks: dict[str, int], rounds: int = 40) -> pa.Table:
@@ -276,13 +276,15 @@ class TestRounds:
         everything = pa.concat_tables([messages, messages.slice(0, 3), table([late])])
         rules = Rules(on_repeat="keep")
         batches = windrow.batch(everything, rules).batches.to_pylist()
-        held = [{(one["type"], one["event_time"]) for one in batch["messages"]} for batch in batches]
+        contents = [{(row["type"], row["event_time"]) for row in batch["messages"]} for batch in batches]
         times = [NOW + 2 * SECOND * number for number in range(10)]
         whole = 0
         for at in times:
-            wanted = {("r", at), ("p", at - 10 * MILLISECOND), ("t", at - 20 * MILLISECOND)}
-            wanted |= {("late", at)} if at == NOW + 2 * SECOND else set()
-            whole += any(wanted <= {(kind, int(time.timestamp() * SECOND)) for kind, time in batch} for batch in held)
+            round_messages = {("r", at), ("p", at - 10 * MILLISECOND), ("t", at - 20 * MILLISECOND)}
+            round_messages |= {("late", at)} if at == NOW + 2 * SECOND else set()
+            whole += any(
+                round_messages <= {(kind, int(time.timestamp() * SECOND)) for kind, time in batch} for batch in contents
+            )
         assert tune(everything, ["10s"], ["5s"], rules)["intact_rounds_percent"].to_pylist() == [10.0 * whole]
         assert 0 < whole < 10
 
@@ -295,9 +297,11 @@ class TestRounds:
 
     def test_advice(self) -> None:
         """The advice names the choices that keep more rounds whole, with the batches that they make."""
-        [said] = advise_repeats(tune(fleet({"right": 0}), ["150s"], ["5s"]).to_pylist()[0])
-        assert said.startswith("with window = 2 min 30 s and max_delay = 5 s, ")
-        assert 'split_at = "midpoint" would keep 100 %, in 40 batches; on_repeat = "keep" would keep 100 %, in ' in said
+        [advice] = advise_repeats(tune(fleet({"right": 0}), ["150s"], ["5s"]).to_pylist()[0])
+        assert advice.startswith("with window = 2 min 30 s and max_delay = 5 s, ")
+        assert (
+            'split_at = "midpoint" would keep 100 %, in 40 batches; on_repeat = "keep" would keep 100 %, in ' in advice
+        )
         assert advise_repeats(tune(fleet({"right": 0}), ["10s"], ["5s"], Rules(on_repeat="keep")).to_pylist()[0]) == (
             "with window = 10 s and max_delay = 5 s, 100 % of the rounds stay whole",
         )
@@ -307,16 +311,16 @@ class TestRounds:
         windows alone end batches, none is, and with `retention` it is for downstream to say.
         """
         rows = tune(fleet({"right": 0}), ["1s", "20s", "60s", "150s"], ["5s"]).to_pylist()
-        [said] = advise_window(rows, Rules(), 20 * SECOND)
-        assert said.startswith('window = "1m" is long enough: from ')
+        [advice] = advise_window(rows, Rules(), 20 * SECOND)
+        assert advice.startswith('window = "1m" is long enough: from ')
         assert advise_window(rows, Rules(window_anchor="event_time"), 20 * SECOND)[0].startswith('window = "20s" ')
         assert advise_window(rows[:1], Rules(), 20 * SECOND) == ()
         steady = table([message(f"t{at}", NOW + at * SECOND, NOW + at * SECOND) for at in range(100)])
-        [said] = advise_window(tune(steady, ["10s", "30s"], ["1s"]).to_pylist(), Rules(), SECOND)
-        assert said.startswith("the longer the window, the fewer batches: 10 s makes ")
+        [advice] = advise_window(tune(steady, ["10s", "30s"], ["1s"]).to_pylist(), Rules(), SECOND)
+        assert advice.startswith("the longer the window, the fewer batches: 10 s makes ")
         keep = Rules(on_repeat="keep")
-        [said] = advise_window(tune(steady, ["10s", "30s"], ["1s"], keep).to_pylist(), keep, SECOND)
-        assert said.startswith("the window alone decides what belongs together downstream: 10 s makes ")
+        [advice] = advise_window(tune(steady, ["10s", "30s"], ["1s"], keep).to_pylist(), keep, SECOND)
+        assert advice.startswith("the window alone decides what belongs together downstream: 10 s makes ")
 
 
 class TestSuggested:

@@ -29,15 +29,15 @@ def said(world: World, min_count: int = MIN_COUNT) -> dict[str, LedgerWarning]:
     return {warning.code: warning for warning in warnings_of(open_ledger(world.ledger), min_count)}
 
 
-def moved(found: LedgerWarning, rows: list[Row]) -> list[int]:
+def moved(warning: LedgerWarning, rows: list[Row]) -> list[int]:
     """Return the event times of rows under the mapping that a warning proposes."""
-    mapping = ColumnMapping.of_depot(tomllib.loads(found.hint.partition("[depot]): ")[2]), COLUMNS)
+    mapping = ColumnMapping.of_depot(tomllib.loads(warning.hint.partition("[depot]): ")[2]), COLUMNS)
     assert mapping is not None
-    given = pa.Table.from_pylist(rows)
+    messages = pa.Table.from_pylist(rows)
     for name in ("event_time", "received_at"):
-        at = given.column_names.index(name)
-        given = given.set_column(at, name, given[name].cast(pa.timestamp("us", tz="UTC")))
-    times: list[int] = mapping.apply(given).read_all()["event_time"].cast(pa.int64()).to_pylist()
+        at = messages.column_names.index(name)
+        messages = messages.set_column(at, name, messages[name].cast(pa.timestamp("us", tz="UTC")))
+    times: list[int] = mapping.apply(messages).read_all()["event_time"].cast(pa.int64()).to_pylist()
     return times
 
 
@@ -53,10 +53,10 @@ class TestSplits:
     def test_warns(self, repeating: World, embedded: EngineFactory) -> None:
         """Where a repeated type split most windows, both settings that change it are named."""
         repeating.runner(embedded).once()
-        found = said(repeating)["ledger-splits"]
-        assert found.message.startswith("13 of 14 closed windows were split before their end (10 s)")
-        assert 'on_repeat = "keep"' in found.hint
-        assert 'split_at = "midpoint"' in found.hint
+        warning = said(repeating)["ledger-splits"]
+        assert warning.message.startswith("13 of 14 closed windows were split before their end (10 s)")
+        assert 'on_repeat = "keep"' in warning.hint
+        assert 'split_at = "midpoint"' in warning.hint
 
     def test_few(self, repeating: World, embedded: EngineFactory) -> None:
         """Few batches give no warning."""
@@ -84,9 +84,9 @@ class TestSlivers:
     def test_warns(self, uneven: World, embedded: EngineFactory) -> None:
         """Many batches with few messages for their stream are counted, and the windows on the calendar named."""
         uneven.runner(embedded, rules={"window": "5s", "max_delay": "1s", "window_anchor": "event_time"}).once()
-        found = said(uneven)["ledger-slivers"]
-        assert found.message.startswith("13 of 39 closed batches (33 %)")
-        assert 'window_anchor = "aligned"' in found.hint
+        warning = said(uneven)["ledger-slivers"]
+        assert warning.message.startswith("13 of 39 closed batches (33 %)")
+        assert 'window_anchor = "aligned"' in warning.hint
 
     def test_quiet(self, uneven: World, embedded: EngineFactory) -> None:
         """Windows on the calendar give no warning: there the device was silent."""
@@ -108,12 +108,12 @@ class TestShared:
             clock.set(NOW + HOUR)
             world.publish(rows[:30], rows[30:])
             world.runner(embedded).once()
-            found = said(world)
-            clocks = {"clock-shared", "ledger-sources", "ledger-delay"} & found.keys()
+            warnings = said(world)
+            clocks = {"clock-shared", "ledger-sources", "ledger-delay"} & warnings.keys()
             assert clocks == (set() if named else {"clock-shared"})
             if not named:
-                assert "'' (20 of 60 messages, 20 of them only because others moved" in found["clock-shared"].message
-                assert found["clock-shared"].hint.startswith("Map source under [ingest.columns]")
+                assert "'' (20 of 60 messages, 20 of them only because others moved" in warnings["clock-shared"].message
+                assert warnings["clock-shared"].hint.startswith("Map source under [ingest.columns]")
 
 
 class TestSources:
@@ -125,12 +125,12 @@ class TestSources:
         ahead = [message("a", NOW + HOUR + at, NOW + at, source="other") for at in range(20)]
         world.publish(wrong, right, ahead)
         world.runner(embedded).once()
-        found = said(world)["ledger-sources"]
-        assert found.message.startswith(
+        warning = said(world)["ledger-sources"]
+        assert warning.message.startswith(
             "nearly all messages of \"it's\" (20 of 20, 1 h behind), 'other' (20 of 20, 1 h ahead) were rejected"
         )
-        assert moved(found, [*wrong, *right, *ahead]) == [NOW + at for at in range(20)] * 3
-        assert 'depot = "..." becomes table = "..." under [depot]' in found.hint
+        assert moved(warning, [*wrong, *right, *ahead]) == [NOW + at for at in range(20)] * 3
+        assert 'depot = "..." becomes table = "..." under [depot]' in warning.hint
 
     @pytest.mark.parametrize("clock_off", [-3_600, -61, 90, 86_400])
     @pytest.mark.parametrize("way", [1, 400_000, 600_000, 999_999])
@@ -153,10 +153,12 @@ class TestSources:
         write_deltalake(world.depot, bronze)
         columns = {"source": "device", "key": "device", "type": "'a'", "event_time": "ts", "received_at": "at"}
         world.runner(embedded, depot_columns=columns).once()
-        found = said(world)["ledger-sources"]
-        assert "timestamp_micros(unix_micros(ts) + CASE WHEN device = 'wrong' THEN 3600000000 ELSE 0 END)" in found.hint
-        assert "becomes" not in found.hint
-        pasted = tomllib.loads(found.hint.partition("[depot.columns]: ")[2])
+        warning = said(world)["ledger-sources"]
+        assert (
+            "timestamp_micros(unix_micros(ts) + CASE WHEN device = 'wrong' THEN 3600000000 ELSE 0 END)" in warning.hint
+        )
+        assert "becomes" not in warning.hint
+        pasted = tomllib.loads(warning.hint.partition("[depot.columns]: ")[2])
         write_deltalake(world.depot, bronze.slice(0, 20), mode="append")
         world.runner(embedded, depot_columns=columns | pasted).once()
         assert "ledger-sources" not in said(world)
@@ -168,9 +170,9 @@ class TestSources:
         wrong = [message("a", NOW + HOUR + at, NOW + at, source="") for at in range(20)]
         world.publish(wrong)
         world.runner(embedded).once()
-        found = said(world)["ledger-sources"]
-        assert 'event_time = "timestamp_micros(unix_micros(event_time) + -3600000000)"' in found.hint
-        assert moved(found, wrong) == [NOW + at for at in range(20)]
+        warning = said(world)["ledger-sources"]
+        assert 'event_time = "timestamp_micros(unix_micros(event_time) + -3600000000)"' in warning.hint
+        assert moved(warning, wrong) == [NOW + at for at in range(20)]
 
     def test_is_not_told_again(self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory) -> None:
         """A change of the rules begins the count anew; a source that is still rejected is told of again."""

@@ -27,8 +27,8 @@ def stalled(key: str = "k", count: int = 30, late: int = 20 * SECOND) -> list[di
     rows = []
     for number in range(count):
         event_time = NOW + 2 * SECOND * number
-        held = 5 <= number < 10
-        received_at = NOW + 10 * SECOND + late if held else event_time + 1_000
+        is_delayed = 5 <= number < 10
+        received_at = NOW + 10 * SECOND + late if is_delayed else event_time + 1_000
         rows.append(message("a", event_time, received_at, key=key, source=key))
     return sorted(rows, key=lambda row: row["received_at"])
 
@@ -113,7 +113,7 @@ class TestLines:
         assert len(levels) > 1
         for level in levels:
             mine = [row for row in batches if row["level"] == level]
-            assert all(one["timeout_at"] <= other["window_start"] for one, other in itertools.pairwise(mine))
+            assert all(earlier["timeout_at"] <= later["window_start"] for earlier, later in itertools.pairwise(mine))
 
     def test_times_are_exact(self):
         """Tooltips tell times to the microsecond, and the point stands at the same time in milliseconds."""

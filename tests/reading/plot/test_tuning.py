@@ -24,8 +24,8 @@ def tuned() -> pa.Table:
 @pytest.fixture(scope="module")
 def picture(tuned: pa.Table) -> dict[str, Any]:
     """Return the picture of it as Vega-Lite."""
-    found: dict[str, Any] = plot.tuning(tuned, RULES).to_dict()
-    return found
+    specification: dict[str, Any] = plot.tuning(tuned, RULES).to_dict()
+    return specification
 
 
 def test_every_pair_is_there(tuned: pa.Table, picture: dict[str, Any]) -> None:
