@@ -62,8 +62,8 @@ class NaiveCsv:
 
     def line_end(self, data: bytes, at: int) -> int:
         """Return where the line ends, whatever is in quotes."""
-        found = data.find(self.line, at)
-        return len(data) if found < 0 else found + len(self.line)
+        position = data.find(self.line, at)
+        return len(data) if position < 0 else position + len(self.line)
 
     def record(self, data: bytes, at: int) -> tuple[int, list[bytes] | None]:
         """Return where the record that begins here ends, and its values; None if a quote is in the wrong place."""

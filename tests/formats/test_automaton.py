@@ -30,8 +30,8 @@ def buffer(data: bytes) -> np.ndarray:
 
 
 def followed(automaton: Automaton, data: bytes, state: int = 0) -> tuple[np.ndarray, int]:
-    found = automaton.follow(buffer(data), 0, state, 0, len(data) + 1)
-    return found.ends, found.state
+    scan = automaton.follow(buffer(data), 0, state, 0, len(data) + 1)
+    return scan.ends, scan.state
 
 
 def ends(automaton: Automaton, data: bytes, state: int = 0) -> list[int]:
@@ -47,12 +47,12 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
 @given(data=BYTES, cuts=st.lists(st.integers(0, 200)))
 def test_any_cuts(name, data, cuts):
     """Bytes in pieces, each begun in the state in which the one before ended, give the ends of the whole."""
-    automaton, state, start, found = AUTOMATA[name], 0, 0, []
+    automaton, state, start, positions = AUTOMATA[name], 0, 0, []
     for piece in pieces(data, cuts):
         here, state = followed(automaton, piece, state)
-        found += (here + start).tolist()
+        positions += (here + start).tolist()
         start += len(piece)
-    assert found == ends(automaton, data)
+    assert positions == ends(automaton, data)
 
 
 @pytest.mark.parametrize("name", AUTOMATA)
@@ -64,11 +64,11 @@ def test_summaries(name, data, cuts):
     automaton = AUTOMATA[name]
     whole = automaton.summary(buffer(data))
     for state in range(automaton.states):
-        found, after = followed(automaton, data, state)
+        positions, after = followed(automaton, data, state)
         assert whole.after[state] == after
-        assert whole.first[state] == (found[0] if len(found) else -1)
-        assert whole.last[state] == (found[-1] if len(found) else -1)
-        assert whole.longest[state] == max((b - a for a, b in pairwise(found.tolist())), default=0)
+        assert whole.first[state] == (positions[0] if len(positions) else -1)
+        assert whole.last[state] == (positions[-1] if len(positions) else -1)
+        assert whole.longest[state] == max((b - a for a, b in pairwise(positions.tolist())), default=0)
         reached = state
         for piece in pieces(data, cuts):
             reached = automaton.summary(buffer(piece)).after[reached]
@@ -81,8 +81,8 @@ def test_long_runs():
     data = (b'1,"a",b\n' * 700 + b'x"y,\n' * 300 + b'"open,\n' + b"2,b\n" * 900) * 3
     whole = automaton.summary(buffer(data))
     for state in range(automaton.states):
-        found, after = followed(automaton, data, state)
-        first, last = (found[0], found[-1]) if found.size else (-1, -1)
+        positions, after = followed(automaton, data, state)
+        first, last = (positions[0], positions[-1]) if positions.size else (-1, -1)
         assert (whole.first[state], whole.last[state], whole.after[state]) == (first, last, after)
 
 
@@ -92,8 +92,8 @@ def test_written_csv(rows):
     written = io.StringIO()
     csv.writer(written, lineterminator="\n").writerows(rows)
     data = written.getvalue().encode()
-    found = ends(AUTOMATA["csv"], data)
-    records = [data[start:end].decode() for start, end in zip([0, *found], found, strict=False)]
+    positions = ends(AUTOMATA["csv"], data)
+    records = [data[start:end].decode() for start, end in zip([0, *positions], positions, strict=False)]
     assert [
         next(csv.reader([record])) if "\n" not in record[:-1] else rows[at] for at, record in enumerate(records)
     ] == rows
@@ -122,8 +122,8 @@ def test_written_csv(rows):
 )
 def test_quotes(data, records):
     """A quote opens at the begin of a field only, a delimiter in quotes is none, and a malformed record has no end."""
-    found = ends(AUTOMATA["csv"], data)
-    assert [data[start:end] for start, end in zip([0, *found], found, strict=False)] == records
+    positions = ends(AUTOMATA["csv"], data)
+    assert [data[start:end] for start, end in zip([0, *positions], positions, strict=False)] == records
 
 
 @given(
@@ -132,14 +132,14 @@ def test_quotes(data, records):
             st.text('a{"\\'),
             lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text("k}"), inner, max_size=2),
             max_leaves=3,
-        ).filter(lambda one: isinstance(one, list | dict))
+        ).filter(lambda value: isinstance(value, list | dict))
     )
 )
 def test_objects(values):
     """Objects and arrays of JSON that stand one behind the other are as many records."""
     data = "".join(map(json.dumps, values)).encode()
-    found = ends(objects(9), data)
-    assert [json.loads(data[start:end]) for start, end in zip([0, *found], found, strict=False)] == values
+    positions = ends(objects(9), data)
+    assert [json.loads(data[start:end]) for start, end in zip([0, *positions], positions, strict=False)] == values
 
 
 def test_deepest_objects():
@@ -181,10 +181,10 @@ def test_count_of_reachable_vectors():
     """Of CSV there are few vectors of states that any bytes can bring about, and they are closed under composition."""
     automaton = AUTOMATA["csv"]
     steps = [automaton.summary(buffer(bytes([byte]))) for byte in b'a",\n\r ']
-    found = {tuple(one.after) for one in steps}
+    vectors = {tuple(step.after) for step in steps}
     while True:
-        more = {tuple(np.array(step.after)[list(one)]) for one in found for step in steps} | found
-        if more == found:
+        more = {tuple(np.array(step.after)[list(vector)]) for vector in vectors for step in steps} | vectors
+        if more == vectors:
             break
-        found = more
-    assert len(found | {tuple(range(automaton.states))}) < 200
+        vectors = more
+    assert len(vectors | {tuple(range(automaton.states))}) < 200

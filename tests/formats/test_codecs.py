@@ -92,13 +92,13 @@ def test_damage(codec, content, data):
     """A damaged frame is refused or, in what holds no content, harmless; it raises nothing else."""
     buffer = bytearray(COMPRESS[codec](content))
     buffer[data.draw(st.integers(0, len(buffer) - 1))] ^= 1 << data.draw(st.integers(0, 7))
-    found, refused = content, None
+    decoded, refused = content, None
     try:
-        found = decode(bytes(buffer), codec, PLENTY)
+        decoded = decode(bytes(buffer), codec, PLENTY)
     except CodecError as error:
         refused = error
     assert "\n" not in str(refused)
-    assert codec not in CHECKED or found == content
+    assert codec not in CHECKED or decoded == content
 
 
 def test_checksum_of_gzip():
@@ -188,13 +188,13 @@ def test_none():
 def test_frames_of_a_buffer(codec, contents, before):
     """Each frame has its place, from where on it is asked for; what is no frame is told once, and nothing behind it."""
     coded = [encode(content, codec) for content in contents]
-    found = list(frames(before + b"".join(coded), len(before), codec, PLENTY))
-    assert b"".join(frame.content for frame in found) == b"".join(contents)
-    assert [found[0].start, found[-1].end] == [len(before), len(before) + sum(map(len, coded))]
-    assert all(one.end == other.start for one, other in pairwise(found))
+    decoded = list(frames(before + b"".join(coded), len(before), codec, PLENTY))
+    assert b"".join(frame.content for frame in decoded) == b"".join(contents)
+    assert [decoded[0].start, decoded[-1].end] == [len(before), len(before) + sum(map(len, coded))]
+    assert all(left.end == right.start for left, right in pairwise(decoded))
     behind = b"".join(coded)
     damaged = list(frames(behind + b"\x0bno" + behind, 0, codec, PLENTY))
-    assert [type(one) for one in damaged] == [Frame] * len(found) + [Damage]
+    assert [type(part) for part in damaged] == [Frame] * len(decoded) + [Damage]
     assert damaged[-1].start == len(behind)
 
 

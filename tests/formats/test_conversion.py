@@ -43,8 +43,8 @@ def verdicts(texts, type_):
     return [BAD if row in bad else value for row, value in enumerate(rows)]
 
 
-def same(one, other):
-    return one == other or (one != one and other != other)  # noqa: PLR0124 - NaN is no equal of itself
+def same(left, right):
+    return left == right or (left != left and right != right)  # noqa: PLR0124 - NaN is no equal of itself
 
 
 def nearest(text, type_):
@@ -57,11 +57,12 @@ def nearest(text, type_):
         candidates = [first, *(np.nextafter(first, np.float32(end)) for end in (-np.inf, np.inf))]
     goal, largest = Fraction(Decimal(text)), 2.0**128
     values = [
-        Fraction(float(one)) if np.isfinite(one) else Fraction(largest) * (1 if one > 0 else -1) for one in candidates
+        Fraction(float(candidate)) if np.isfinite(candidate) else Fraction(largest) * (1 if candidate > 0 else -1)
+        for candidate in candidates
     ]
     least = min(abs(value - goal) for value in values)
-    even = [one for one, value in zip(candidates, values, strict=True) if abs(value - goal) == least]
-    chosen = min(even, key=lambda one: int(one.view(np.uint32)) & 1)
+    even = [candidate for candidate, value in zip(candidates, values, strict=True) if abs(value - goal) == least]
+    chosen = min(even, key=lambda candidate: int(candidate.view(np.uint32)) & 1)
     return float(chosen) if np.isfinite(chosen) else None
 
 
@@ -104,10 +105,10 @@ def oracle(text, type_):  # noqa: C901, PLR0911 - one case a type
 
 
 def moment(text, finer):
-    found = MOMENT.fullmatch(text)
-    if not found:
+    match = MOMENT.fullmatch(text)
+    if not match:
         return BAD
-    day, hour, minute, second, fraction, zone = found.groups()
+    day, hour, minute, second, fraction, zone = match.groups()
     if zone in {None, "Z"}:
         zone = "+00:00"
     zone = f"{zone[:3]}:{zone[3:].lstrip(':') or '00'}"
@@ -152,8 +153,8 @@ BYTES = (ODD | NUMERALS | WHOLE | FLOATS | TIMES | st.text(max_size=6)).map(str.
 def test_oracle(type_, texts):
     """Each text is the value that one finds by hand, or bad, and NULL stays NULL."""
     expected = [None if text is None else oracle(text, type_) for text in texts]
-    found = verdicts(texts, type_)
-    assert all(map(same, found, expected)), list(zip(texts, found, expected, strict=True))
+    actual = verdicts(texts, type_)
+    assert all(map(same, actual, expected)), list(zip(texts, actual, expected, strict=True))
 
 
 @pytest.mark.parametrize("type_", TYPES)
@@ -163,7 +164,7 @@ def test_neighbours(type_, texts, cut):
     alone = [verdicts([text], type_)[0] for text in texts]
     assert all(map(same, verdicts(texts, type_), alone))
     part = convert(pa.array(texts, pa.binary()).slice(cut % len(texts)), field(type_))
-    assert part.bad.tolist() == [row for row, one in enumerate(alone[cut % len(texts) :]) if one == BAD]
+    assert part.bad.tolist() == [row for row, verdict in enumerate(alone[cut % len(texts) :]) if verdict == BAD]
 
 
 @pytest.mark.parametrize(
@@ -251,10 +252,10 @@ BYTE = st.sampled_from(b"0159/:;-+.TtZz \x00\x7f\x80\xb0\xff") | st.integers(0, 
 def test_usual_moments(those, unit):
     """What is written as moments mostly are is read without steps, as the steps would read it."""
     texts = Texts.of(pa.array(those, pa.binary()))
-    found = []
+    readings = []
     for usual in (True, False):
         values = np.empty(texts.count, np.int64)
         places = texts.buffer, texts.start, texts.end, texts.valid
         good = times.parse_timestamps(*places, times.ISO_MOMENT.steps, usual, times.DIGITS[unit], values)
-        found.append((good.tolist(), values.tolist()))
-    assert found[0] == found[1]
+        readings.append((good.tolist(), values.tolist()))
+    assert readings[0] == readings[1]

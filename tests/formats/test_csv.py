@@ -59,17 +59,17 @@ def told(parser: Parser, lines: list[bytes]) -> list[object]:
     assert parsed.fields.schema == parser.schema
     assert parsed.rejects.schema == REJECTS
     assert (np.diff(parsed.record) > 0).all()
-    found = [(record, "skipped") for record in parsed.skipped.tolist()]
-    found += zip(parsed.record.tolist(), (tuple(row.values()) for row in parsed.fields.to_pylist()), strict=True)
-    found += [(row["record"], (row["reason"], row["column"])) for row in parsed.rejects.to_pylist()]
-    assert sorted(record for record, _ in found) == list(range(len(lines)))
-    return [verdict for _, verdict in sorted(found, key=lambda one: one[0])]
+    verdicts = [(record, "skipped") for record in parsed.skipped.tolist()]
+    verdicts += zip(parsed.record.tolist(), (tuple(row.values()) for row in parsed.fields.to_pylist()), strict=True)
+    verdicts += [(row["record"], (row["reason"], row["column"])) for row in parsed.rejects.to_pylist()]
+    assert sorted(record for record, _ in verdicts) == list(range(len(lines)))
+    return [verdict for _, verdict in sorted(verdicts, key=lambda pair: pair[0])]
 
 
 def cut(parser: CsvParser, line: bytes) -> list[tuple[bytes, bool]] | None:  # noqa: C901 - one state after the other
     """Cut a record into columns, byte by byte: each with whether it was quoted. None: a quote does not end a value."""
     quote, escape = parser.quote or None, parser.escape if parser.escape not in {b"", parser.quote} else None
-    found, text, state, quoted = [], b"", "start", False
+    columns, text, state, quoted = [], b"", "start", False
     while line:
         byte, line, rest = line[:1], line[1:], line
         if state == "quoted":
@@ -86,24 +86,24 @@ def cut(parser: CsvParser, line: bytes) -> list[tuple[bytes, bool]] | None:  # n
         elif state == "start" and byte == quote:
             state, quoted = "quoted", True
         elif rest.startswith(parser.delimiter):
-            found.append((text, quoted))
+            columns.append((text, quoted))
             line, text, state, quoted = rest[len(parser.delimiter) :], b"", "start", False
         elif state == "closed":
             if byte != b" ":
                 return None
         else:
             text, state = text + byte, "field"
-    found.append((text, quoted))
-    return None if state == "quoted" or has_quote_behind_lines(found, parser.quote) else found
+    columns.append((text, quoted))
+    return None if state == "quoted" or has_quote_behind_lines(columns, parser.quote) else columns
 
 
-def has_quote_behind_lines(found: list[tuple[bytes, bool]], quote: bytes) -> bool:
+def has_quote_behind_lines(columns: list[tuple[bytes, bool]], quote: bytes) -> bool:
     """Tell whether a quote is in a value without quotes, with a line end between it and the first value in quotes."""
-    among = [text for text, quoted in found]
-    first = next((at for at, (_, quoted) in enumerate(found) if quoted), len(found))
+    among = [text for text, quoted in columns]
+    first = next((at for at, (_, quoted) in enumerate(columns) if quoted), len(columns))
     return any(
         not quoted and quote and quote in text and b"\n" in b"".join(among[first:at])
-        for at, (text, quoted) in enumerate(found)
+        for at, (text, quoted) in enumerate(columns)
     )
 
 

@@ -65,11 +65,11 @@ def test_judge(those, between):
     """What is read at once is what one gets when each record is decoded: the same values and signs, the same
     reasons.
     """
-    one, other = parse(those, FIELDS, between), judged(those)
-    one.fields.validate(full=True)
-    assert repr(fate(one)) == repr(fate(other))
-    assert one.rejects.equals(other.rejects)
-    assert one.skipped.tolist() == other.skipped.tolist()
+    parsed, expected = parse(those, FIELDS, between), judged(those)
+    parsed.fields.validate(full=True)
+    assert repr(fate(parsed)) == repr(fate(expected))
+    assert parsed.rejects.equals(expected.rejects)
+    assert parsed.skipped.tolist() == expected.skipped.tolist()
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_many_members():
     count = 200
     fields = types.parse({f"f{number}": "int64" for number in range(count)})
     forth = [f'"f{number}":{number}' for number in range(count)]
-    those = [b"{%s}" % ",".join(one).encode() for one in (forth, forth[::-1], forth[50:], forth[::2])]
+    those = [b"{%s}" % ",".join(members).encode() for members in (forth, forth[::-1], forth[50:], forth[::2])]
     _, read = FlatJsonReader.of(fields).read(records(those), np.arange(4))
     rows = parse(those, fields).fields.to_pylist()
     assert read.tolist() == [0, 1, 2, 3]

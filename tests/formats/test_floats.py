@@ -70,8 +70,8 @@ def test_odd(type_):
     signed = [
         value if value is None else np.copysign(value, -1 if text[0] == "-" else 1) for text, value in expected.items()
     ]
-    for found in everywhere(list(expected), type_):
-        assert dict(zip(expected, found, strict=True)) == dict(zip(expected, bits(signed, type_), strict=True))
+    for values in everywhere(list(expected), type_):
+        assert dict(zip(expected, values, strict=True)) == dict(zip(expected, bits(signed, type_), strict=True))
 
 
 @given(

@@ -20,24 +20,24 @@ Spans = list[tuple[bytes, int, int]]
 
 def framed(framing: DelimitedFraming, parts: list[bytes]) -> Spans:
     """Frame a source in parts, and return each span: its bytes, what it is, how many bytes of the source it took."""
-    found: Spans = []
-    held, seen, state, base = b"", 0, 0, 0
+    all_spans: Spans = []
+    pending, seen, state, base = b"", 0, 0, 0
     for number, part in enumerate(parts, 1):
-        before = base + len(held)
-        held += part
-        spans = framing.frame(buffer(held), seen, state, number == len(parts))
+        before = base + len(pending)
+        pending += part
+        spans = framing.frame(buffer(pending), seen, state, number == len(parts))
         known = (spans.decided_after + base).tolist()
         assert all(before < known_row for known_row in known) or number == len(parts)
-        found += [
-            (held[start:end], what, at)
+        all_spans += [
+            (pending[start:end], what, at)
             for start, end, what, at in zip(spans.start, spans.end, spans.kind.tolist(), known, strict=True)
         ]
         assert [*spans.start[1:], spans.tail] == spans.end.tolist() or not spans.end.size
-        held, state, base = held[spans.tail :], spans.state, base + spans.tail
-        seen = len(held)
+        pending, state, base = pending[spans.tail :], spans.state, base + spans.tail
+        seen = len(pending)
         assert seen <= framing.max_record_bytes + len(framing.delimiter)
-    assert held == b""
-    return found
+    assert pending == b""
+    return all_spans
 
 
 @pytest.mark.parametrize("name", FRAMINGS)
@@ -62,33 +62,33 @@ class TestTooLong:
     def test_open_quote(self):
         """A quote that is left open costs its own row, and none behind it."""
         rows = [b"1,a\n", b'2,"b\n', *(b"%d,c\n" % number for number in range(10, 40))]
-        found = [(span, what) for span, what, _ in framed(self.framing, [b"".join(rows)])]
-        assert found[:2] == [(b"1,a\n", RECORD), (b'2,"b\n', OVERSIZE)]
-        assert found[2:] == [(row, RECORD) for row in rows[2:]]
+        spans = [(span, what) for span, what, _ in framed(self.framing, [b"".join(rows)])]
+        assert spans[:2] == [(b"1,a\n", RECORD), (b'2,"b\n', OVERSIZE)]
+        assert spans[2:] == [(row, RECORD) for row in rows[2:]]
 
     def test_open_quote_at_the_end(self):
         """A quote that is open where the source ends costs its own row as well."""
-        found = [(span, what) for span, what, _ in framed(self.framing, [b'1,"a\n2,b\n3,c'])]
-        assert found == [(b'1,"a\n', OPEN), (b"2,b\n", RECORD), (b"3,c", RECORD)]
+        spans = [(span, what) for span, what, _ in framed(self.framing, [b'1,"a\n2,b\n3,c'])]
+        assert spans == [(b'1,"a\n', OPEN), (b"2,b\n", RECORD), (b"3,c", RECORD)]
 
     def test_no_delimiter(self):
         """What has no delimiter is cut off in pieces of the largest size, until one comes."""
-        found = [(span, what) for span, what, _ in framed(self.framing, [b"x" * 50 + b"\n1,a\n"])]
-        assert found == [
+        spans = [(span, what) for span, what, _ in framed(self.framing, [b"x" * 50 + b"\n1,a\n"])]
+        assert spans == [
             (b"x" * 20, OVERSIZE), (b"x" * 20, OVERSIZE), (b"x" * 10 + b"\n", OVERSIZE), (b"1,a\n", RECORD),
         ]  # fmt: skip
 
     def test_delimiter_between_pieces(self):
         """A delimiter of several bytes is found where a piece would end in it."""
         framing = DelimitedFraming(AUTOMATA["long delimiters"], b"\r\n", 20)
-        found = [span for span, _, _ in framed(framing, [b'"' + b"x" * 18 + b"\r\n1--a\r\n"])]
-        assert found == [b'"' + b"x" * 18, b"\r\n", b"1--a\r\n"]
+        spans = [span for span, _, _ in framed(framing, [b'"' + b"x" * 18 + b"\r\n1--a\r\n"])]
+        assert spans == [b'"' + b"x" * 18, b"\r\n", b"1--a\r\n"]
 
     def test_exactly(self):
         """A record of the largest size is one; with a byte more it is none, also without a delimiter at the end."""
         for size, what in ((19, RECORD), (20, OVERSIZE)):
-            found = framed(self.framing, [b"x" * size + b"\n"])
-            assert found[0][1] == what
+            spans = framed(self.framing, [b"x" * size + b"\n"])
+            assert spans[0][1] == what
         assert [what for _, what, _ in framed(self.framing, [b"x" * 20])] == [RECORD]
         assert {what for _, what, _ in framed(self.framing, [b"x" * 21])} == {OVERSIZE}
 

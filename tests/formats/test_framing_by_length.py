@@ -25,19 +25,19 @@ FRAMINGS = st.builds(
 
 def framed(framing: FixedFraming | LengthFraming, parts: list[bytes], state: int = 0) -> Spans:
     """Frame a source in parts, and return each span: its bytes, what it is, how many bytes of the source it took."""
-    found: Spans = []
-    held, base = b"", 0
+    all_spans: Spans = []
+    pending, base = b"", 0
     for number, part in enumerate(parts, 1):
-        before = base + len(held)
-        held += part
-        spans = framing.frame(buffer(held), len(held) - len(part), state, number == len(parts))
+        before = base + len(pending)
+        pending += part
+        spans = framing.frame(buffer(pending), len(pending) - len(part), state, number == len(parts))
         known = (spans.decided_after + base).tolist()
         assert all(before < known_row for known_row in known) or number == len(parts)
         bounds = zip(spans.start, spans.end, spans.kind.tolist(), known, strict=True)
-        found += [(held[start:end], what, at) for start, end, what, at in bounds]
-        held, state, base = held[spans.tail :], spans.state, base + spans.tail
-    assert held == b""
-    return found
+        all_spans += [(pending[start:end], what, at) for start, end, what, at in bounds]
+        pending, state, base = pending[spans.tail :], spans.state, base + spans.tail
+    assert pending == b""
+    return all_spans
 
 
 @pytest.mark.parametrize("framing", [LENGTHS, OWN, WIDTH], ids=["length", "own length", "width"])
@@ -60,8 +60,8 @@ def test_any_cuts(framing, state, data, cuts):
 def test_lengths():
     """A record that is too long is passed over as far as it claims; the one behind it is good."""
     data = b"\0\3abc" + b"\0\x0f" + b"x" * 15 + b"\0\0" + b"\0\2de" + b"\0\5f"
-    found = [(span, what) for span, what, _ in framed(LENGTHS, [data])]
-    assert found == [
+    spans = [(span, what) for span, what, _ in framed(LENGTHS, [data])]
+    assert spans == [
         (b"\0\3abc", RECORD), (b"\0\x0f", OVERSIZE), (b"x" * 10, OVERSIZE), (b"x" * 5, OVERSIZE), (b"\0\0", RECORD),
         (b"\0\2de", RECORD), (b"\0\5f", OPEN),
     ]  # fmt: skip
@@ -86,7 +86,7 @@ def cut(framing: LengthFraming, data: bytes) -> tuple[list[bytes], set[int]]:
     start, end = framing.content(buffer(data), spans.start, spans.end)
     whole = spans.kind == RECORD
     bounds = zip(start[whole].tolist(), end[whole].tolist(), strict=True)
-    return [data[one:other] for one, other in bounds], set(spans.start[~whole].tolist())
+    return [data[start:end] for start, end in bounds], set(spans.start[~whole].tolist())
 
 
 def oracle(framing: LengthFraming, data: bytes) -> tuple[list[bytes], set[int]]:

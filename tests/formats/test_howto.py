@@ -50,8 +50,8 @@ def windrow(home: Path, *words: str, program: str = PROGRAM, **variables: str) -
     """Run a command in a process of its own, with the package on its path."""
     path = os.pathsep.join([str(home.parent / "packages"), str(ROOT / "lib")])
     environment = os.environ | {"PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable} | variables
-    given = [sys.executable, "-c", program, *words]
-    return subprocess.run(given, cwd=home, env=environment, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", program, *words]
+    return subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, check=False)
 
 
 def outcome(home: Path, ledger: str) -> list[tuple[object, ...]]:
@@ -73,10 +73,10 @@ def test_commands(home: Path) -> None:
     """The page's commands print what the page says."""
     commands = re.split(r"^\$ windrow ", blocks("console")[0], flags=re.MULTILINE)[1:]
     for command in commands:
-        line, _, said = command.partition("\n")
+        line, _, output = command.partition("\n")
         result = windrow(home, *line.split())
         assert result.returncode in {0, 1}, result.stderr
-        assert result.stdout.startswith(said)
+        assert result.stdout.startswith(output)
     assert [row[:2] for row in outcome(home, "ledger") if len(row) == 2] == [("pump-1", "20.50"), ("pump-1", "21.25")]
 
 
@@ -107,7 +107,7 @@ def test_kit(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "told"),
+    ("module", "message"),
     [
         ("import nothing_of_this_name", "cannot be loaded from windrow_logfmt:build: ModuleNotFoundError"),
         pytest.param("build = 1", "cannot be built: TypeError", marks=pytest.mark.slow),
@@ -115,14 +115,14 @@ def test_kit(home: Path) -> None:
         ("def build(settings, fields): return 1 / 0", "cannot be built: ZeroDivisionError"),
     ],
 )
-def test_broken_package(home: Path, module: str, told: str) -> None:
+def test_broken_package(home: Path, module: str, message: str) -> None:
     """A package that cannot be used is an error that names the format."""
     install(home.parent / "packages", module)
     result = windrow(home, "ingest", "--check", "pumps.log")
     assert (result.returncode, result.stderr.count("WINDROW-FORMAT-PLUGIN: the format 'logfmt' ")) == (2, 1), (
         result.stderr
     )
-    assert told in result.stderr
+    assert message in result.stderr
 
 
 def test_unknown(home: Path) -> None:

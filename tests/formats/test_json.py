@@ -128,7 +128,7 @@ def fate(parsed):
     skipped = [(number, None) for number in parsed.skipped.tolist()]
     everything = [*rows, *bad, *skipped]
     assert len(dict(everything)) == len(everything)
-    return [what for _, what in sorted(everything, key=lambda one: one[0])]
+    return [what for _, what in sorted(everything, key=lambda pair: pair[0])]
 
 
 class Misfit(Exception):
@@ -158,7 +158,7 @@ def oracle(buffer):
         return "format_syntax", None
     values, wrong = {}, []
     for name, value in document.pairs:
-        field = next((one for one in FIELDS if one.name == name), None)
+        field = next((field for field in FIELDS if field.name == name), None)
         if field is None:
             continue
         try:
@@ -183,22 +183,22 @@ def texts(value):
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | tuple):
-        for one in value:
-            yield from texts(one)
+        for element in value:
+            yield from texts(element)
 
 
 def raw(text, name):
     """Return the text of the last member of a name."""
-    found, at, decoder = None, text.index("{") + 1, json.JSONDecoder()
+    member_text, at, decoder = None, text.index("{") + 1, json.JSONDecoder()
     while True:
         at = len(text) - len(text[at:].lstrip(" ,"))
         if text[at] == "}":
-            return found
+            return member_text
         key, at = decoder.raw_decode(text, at)
         at = text.index(":", at) + 1
         at = len(text) - len(text[at:].lstrip(" "))
         _, end = decoder.raw_decode(text, at)
-        found, at = (text[at:end] if key == name else found), end
+        member_text, at = (text[at:end] if key == name else member_text), end
 
 
 def member(value, type_):  # noqa: C901, PLR0911, PLR0912
@@ -208,12 +208,12 @@ def member(value, type_):  # noqa: C901, PLR0911, PLR0912
         if not isinstance(value, Object):
             raise Misfit
         types = {field.name: field.type for field in type_}
-        inner = [(name, member(one, types[name])) for name, one in value.pairs if name in types]
+        inner = [(name, member(inner_value, types[name])) for name, inner_value in value.pairs if name in types]
         return dict.fromkeys(types) | dict(inner)
     if pa.types.is_list(type_):
         if not isinstance(value, list):
             raise Misfit
-        return [member(one, type_.value_type) for one in value]
+        return [member(element, type_.value_type) for element in value]
     if pa.types.is_boolean(type_):
         if not isinstance(value, bool):
             raise Misfit
@@ -248,21 +248,21 @@ def test_oracle(those):
     """What becomes of a record is what the json module and the types of the fields say; of its bad members one is
     told.
     """
-    for found, expected in zip(fate(parse(those)), map(oracle, those), strict=True):
+    for actual, expected in zip(fate(parse(those)), map(oracle, those), strict=True):
         if isinstance(expected, tuple) and isinstance(expected[1], list):
-            assert found[0] == expected[0]
-            assert found[1] in expected[1]
+            assert actual[0] == expected[0]
+            assert actual[1] in expected[1]
         else:
-            assert found == expected
+            assert actual == expected
 
 
 @given(RECORDS, st.sampled_from([b"\n", b"", b"--"]))
 def test_neighbours(those, between):
     """A record among others becomes what it becomes alone, whatever stands between them."""
     together = parse(those, between=between)
-    alone = [parse([one]) for one in those]
-    assert fate(together) == [what for one in alone for what in fate(one)]
-    details = [row["detail"] for one in alone for row in one.rejects.to_pylist()]
+    alone = [parse([record]) for record in those]
+    assert fate(together) == [what for parsed in alone for what in fate(parsed)]
+    details = [row["detail"] for parsed in alone for row in parsed.rejects.to_pylist()]
     assert together.rejects["detail"].to_pylist() == details
 
 
@@ -365,7 +365,7 @@ def test_times():
 )
 def test_types(type_, good, bad):
     """A type takes what it can hold exactly, floats the nearest, and nothing else."""
-    parsed = parse([b'{"v":' + one + b"}" for one in good + bad], [Field("v", type_)])
+    parsed = parse([b'{"v":' + literal + b"}" for literal in good + bad], [Field("v", type_)])
     assert parsed.record.tolist() == list(range(len(good)))
     assert parsed.fields["v"].null_count == 0
 

@@ -54,13 +54,13 @@ def test_oracle(lines):
     """Lines match as Python's regular expressions match them, whatever the lines beside them."""
     expected = []
     for line in (line.removesuffix("\r") for line in lines):
-        found = re.fullmatch(PAIR.regex, line, re.DOTALL)
-        if found is None:
+        match = re.fullmatch(PAIR.regex, line, re.DOTALL)
+        if match is None:
             expected.append(("format_syntax", None) if line else "skipped")
-        elif found["number"] and not found["number"].isdecimal():
+        elif match["number"] and not match["number"].isdecimal():
             expected.append(("format_cast", "number"))
         else:
-            expected.append((found["name"], int(found["number"]) if found["number"] else None))
+            expected.append((match["name"], int(match["number"]) if match["number"] else None))
     assert told(PAIR, [line.encode() for line in lines]) == expected
 
 

@@ -54,8 +54,8 @@ MEMBERS = st.fixed_dictionaries(
 def test_twins(values):
     """MessagePack and JSON of the same values give the same rows and the same rejects."""
     small = [value for value in values if not any(abs(n) >= 2**63 for n in numbers(value))]
-    packed = MessagePack(FIELDS).parse(together([msgspec.msgpack.encode(one) for one in small]))
-    plain = Json(FIELDS).parse(together([json.dumps(one).encode() for one in small]))
+    packed = MessagePack(FIELDS).parse(together([msgspec.msgpack.encode(value) for value in small]))
+    plain = Json(FIELDS).parse(together([json.dumps(value).encode() for value in small]))
     assert packed.fields.equals(plain.fields)
     assert packed.record.tolist() == plain.record.tolist()
     kept = ["record", "reason", "column"]
@@ -65,15 +65,16 @@ def test_twins(values):
 def numbers(value):
     """Yield the whole numbers within."""
     if isinstance(value, dict | list):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from numbers(one)
+        for element in value.values() if isinstance(value, dict) else value:
+            yield from numbers(element)
     elif isinstance(value, int):
         yield value
 
 
 @given(
     st.lists(
-        st.binary(max_size=12) | MEMBERS.filter(lambda one: "n" not in one).map(msgspec.msgpack.encode), max_size=6
+        st.binary(max_size=12) | MEMBERS.filter(lambda members: "n" not in members).map(msgspec.msgpack.encode),
+        max_size=6,
     )
 )
 def test_neighbours(bodies):
@@ -81,8 +82,10 @@ def test_neighbours(bodies):
     parser = MessagePack(FIELDS)
     parsed, alone = parser.parse(together(bodies)), [parser.parse(together([body])) for body in bodies]
     assert sorted([*parsed.record.tolist(), *parsed.rejects["record"].to_pylist()]) == list(range(len(bodies)))
-    assert parsed.fields.to_pylist() == [row for one in alone for row in one.fields.to_pylist()]
-    assert parsed.rejects["detail"].to_pylist() == [one for each in alone for one in each.rejects["detail"].to_pylist()]
+    assert parsed.fields.to_pylist() == [row for each in alone for row in each.fields.to_pylist()]
+    assert parsed.rejects["detail"].to_pylist() == [
+        detail for each in alone for detail in each.rejects["detail"].to_pylist()
+    ]
 
 
 @pytest.mark.parametrize(

@@ -79,8 +79,8 @@ def test_packed(rows, order, gap):
     fates = [expected(row) for row in rows]
     assert values(parsed) == [fate for fate in fates if isinstance(fate, list)]
     assert parsed.record.tolist() == [number for number, fate in enumerate(fates) if isinstance(fate, list)]
-    told = [(row["record"], (row["reason"], row["column"])) for row in parsed.rejects.to_pylist()]
-    assert told == [(number, fate) for number, fate in enumerate(fates) if isinstance(fate, tuple)]
+    rejects = [(row["record"], (row["reason"], row["column"])) for row in parsed.rejects.to_pylist()]
+    assert rejects == [(number, fate) for number, fate in enumerate(fates) if isinstance(fate, tuple)]
 
 
 def test_cut_short():
@@ -115,7 +115,9 @@ def test_years(unit):
     moments = [moment for bound in bounds for moment in (bound - 1, bound, bound + 1) if abs(moment) < 2**63]
     those = [struct.pack("<q", moment) for moment in moments]
     parsed = NativeParser([Field("t", pa.timestamp(unit, "UTC"))]).parse(records(those))
-    assert parsed.fields["t"].cast(pa.int64()).to_pylist() == [one for one in moments if bounds[0] <= one <= bounds[1]]
+    assert parsed.fields["t"].cast(pa.int64()).to_pylist() == [
+        moment for moment in moments if bounds[0] <= moment <= bounds[1]
+    ]
 
 
 def test_none():

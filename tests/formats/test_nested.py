@@ -54,20 +54,22 @@ def test_same_everywhere(type_, data):
     values = data.draw(st.lists(VALUES[type_], min_size=1, max_size=4))
     fields = {"x": type_}
     lines = b"".join(json.dumps({"x": value}).encode() + b"\n" for value in values)
-    found = rows(lines, type="json", fields=fields)
-    assert found[1] == []
+    from_json = rows(lines, type="json", fields=fields)
+    assert from_json[1] == []
     cells = rows(b"".join(map(cell, values)), type="csv", has_header=False, fields=fields)
     if type_ == "json":
-        assert [json.loads(value) for value in cells[0]] == [json.loads(value) for value in found[0]] == values
+        assert [json.loads(value) for value in cells[0]] == [json.loads(value) for value in from_json[0]] == values
         return
-    assert repr(cells) == repr(found)
+    assert repr(cells) == repr(from_json)
     packed = [msgspec.msgpack.encode({"x": value}) for value in values]
-    sized = b"".join(struct.pack(">I", len(one)) + one for one in packed)
-    assert repr(rows(sized, type="length-prefixed", byte_order="big", encoding="msgpack", fields=fields)) == repr(found)
+    sized = b"".join(struct.pack(">I", len(body)) + body for body in packed)
+    assert repr(rows(sized, type="length-prefixed", byte_order="big", encoding="msgpack", fields=fields)) == repr(
+        from_json
+    )
 
 
 @pytest.mark.parametrize(
-    ("type_", "text", "told"),
+    ("type_", "text", "detail"),
     [
         ("map<string, int8>", "[1]", "x: '[1]' is not a valid map<string, int8>"),
         ("map<string, int8>", '{"a": 300}', "x: '{\"a\": 300}' is not a valid map<string, int8>"),
@@ -78,19 +80,21 @@ def test_same_everywhere(type_, data):
         ("list<time[s]>", '["24:00"]', "x: '[\"24:00\"]' is not a valid list<time[s]>"),
     ],
 )
-def test_bad_cells(type_, text, told):
+def test_bad_cells(type_, text, detail):
     """A cell that is no JSON of its type is bad, and its neighbours are not."""
     good = b"{}\n" if type_.startswith(("map", "json")) else b'"[1,2]"\n' if "2" in type_ else b"[]\n"
     bad = b'"' + text.replace('"', '""').encode() + b'"\n'
-    found = rows(good + bad + good, type="csv", has_header=False, fields={"x": type_})
-    assert len(found[0]) == 2
-    assert found[1] == [told] if told else len(found[1]) == 1
+    outcome = rows(good + bad + good, type="csv", has_header=False, fields={"x": type_})
+    assert len(outcome[0]) == 2
+    assert outcome[1] == [detail] if detail else len(outcome[1]) == 1
 
 
 def test_absent():
     """An empty cell is NULL, and so is the JSON null; an empty map is not."""
-    found = rows(b",a\nnull,a\n{},a\n", type="csv", has_header=False, fields={"x": "map<string, int8>", "y": "string"})
-    assert found == ([None, None, []], [])
+    outcome = rows(
+        b",a\nnull,a\n{},a\n", type="csv", has_header=False, fields={"x": "map<string, int8>", "y": "string"}
+    )
+    assert outcome == ([None, None, []], [])
 
 
 @pytest.mark.parametrize(
@@ -110,8 +114,8 @@ def test_absent():
 )
 def test_times(type_, text, value):
     """A time of day has minutes, maybe seconds and a fraction that its unit can hold, and no zone."""
-    found, bad = rows(text + b"\n", type="csv", has_header=False, fields={"x": type_})
-    assert (found, len(bad)) == (([value], 0) if value else ([], 1))
+    values, bad = rows(text + b"\n", type="csv", has_header=False, fields={"x": type_})
+    assert (values, len(bad)) == (([value], 0) if value else ([], 1))
 
 
 def test_native():

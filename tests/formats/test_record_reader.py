@@ -193,7 +193,7 @@ def test_passing_failure(register: Any) -> None:
 
 @pytest.mark.ci
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("stands_still", "ended a record where it begins, or before: from 0 to 0 of 4 bytes"),
         ("goes_back", "ended a record where it begins, or before"),
@@ -205,12 +205,12 @@ def test_passing_failure(register: Any) -> None:
         ("invents", "does not return each of 2 records once"),
     ],
 )
-def test_broken_rules(register: Any, name: str, told: str) -> None:
+def test_broken_rules(register: Any, name: str, message: str) -> None:
     """A format that stands still, goes beyond the bytes, raises, or loses or doubles a record stops with its name."""
     with pytest.raises(FormatPluginError) as caught:
         ledger_of(register(name), b"a\nb\n")
     assert caught.value.message.startswith("the format 'odd' ")
-    assert told in caught.value.message
+    assert message in caught.value.message
     assert not caught.value.retryable
 
 
@@ -335,11 +335,11 @@ def test_kit(register: Any, name: str, good: list[bytes], bad: list[bytes]) -> N
     assert len(rows) == len(good)
 
 
-@pytest.mark.parametrize(("name", "found"), [("counted", []), ("resuming", ["y"])])
-def test_too_long(register: Any, name: str, found: list[str]) -> None:
+@pytest.mark.parametrize(("name", "kept"), [("counted", []), ("resuming", ["y"])])
+def test_too_long(register: Any, name: str, kept: list[str]) -> None:
     """After a record that is too long reading resumes where the format says, and else the source is rejected."""
     ledger = ledger_of(register(name) | {"max_record_bytes": 8}, b"\x0exxxxxxxx\n\1y")
-    assert [row["b"] for row in ledger.fields()] == found
+    assert [row["b"] for row in ledger.fields()] == kept
     assert {row["reason"] for row in ledger.rejects()} == {"format_oversize"}
 
 

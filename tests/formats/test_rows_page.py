@@ -102,10 +102,10 @@ def test_short() -> None:
 def test_commands(home: Path) -> None:
     """The page's commands print what the page says, and each row becomes a message."""
     for command in re.split(r"^\$ windrow ", blocks("console")[0], flags=re.MULTILINE)[1:]:
-        line, _, said = command.partition("\n")
+        line, _, output = command.partition("\n")
         result = windrow(home, *line.split())
         assert result.returncode == 0, result.stderr
-        assert result.stdout.startswith(said)
+        assert result.stdout.startswith(output)
     expected = [(f"pump-{number}", f"{Decimal(number) / 4:.2f}") for number in range(6)]
     assert sorted(outcome(home, "ledger")) == sorted(expected)
     assert windrow(home, "verify").returncode == 0

@@ -36,7 +36,7 @@ def csv(codec: str, **limits: Any) -> Format:
 
 def whole_and_cut(format_: Format, stream: bytes, shape: random.Random) -> tuple[RawLedger, RawLedger]:
     """Read a stream as one chunk; and cut, in any order, with repetitions, over any versions and microbatches."""
-    whole, pieces, one = RawLedger(format_), RawLedger(format_), RawLedger(format_)
+    whole, pieces, at_once = RawLedger(format_), RawLedger(format_), RawLedger(format_)
     whole.read(chunks([stream]))
     parts = chunks(cut(stream, shape.choices(range(len(stream) + 1), k=shape.randrange(9))))
     order = [*range(parts.num_rows), *shape.choices(range(parts.num_rows), k=shape.randrange(3))]
@@ -45,9 +45,9 @@ def whole_and_cut(format_: Format, stream: bytes, shape: random.Random) -> tuple
     arrived = parts.take(pa.array(order)).set_column(5, "version", pa.array(versions, pa.int64()))
     for version in sorted(set(versions)):
         pieces.read(arrived.filter(pc.equal(arrived["version"], version)))
-    one.read(arrived)
-    assert (one.fields(), one.rejects()) == (pieces.fields(), pieces.rejects())
-    assert one.versions() == pieces.versions()
+    at_once.read(arrived)
+    assert (at_once.fields(), at_once.rejects()) == (pieces.fields(), pieces.rejects())
+    assert at_once.versions() == pieces.versions()
     assert pieces.byte_count() == 0
     return whole, pieces
 

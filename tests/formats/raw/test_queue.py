@@ -15,8 +15,8 @@ def chunk(number, content=b"x", *, last=False, version=1, received_at=0):
     return QueuedChunk.of(number, content, last, received_at, version)
 
 
-def take(queue, *arrived, held=1000):
-    return list(queue.take(arrived, held))
+def take(queue, *arrived, max_pending_bytes=1000):
+    return list(queue.take(arrived, max_pending_bytes))
 
 
 def taken(steps):
@@ -38,9 +38,11 @@ def test_any_order(count, shape):
     queue, steps = Queue(), []
     for version in sorted(set(versions)):
         here = [number for number, at in zip(arrivals, versions, strict=True) if at == version]
-        steps += take(queue, *(chunk(one, b"%d" % one, last=one == count, version=version) for one in here))
-    first = {one: versions[arrivals.index(one)] for one in range(1, count + 1)}
-    assert taken(steps) == [(one, max(first[before] for before in range(1, one + 1))) for one in range(1, count + 1)]
+        steps += take(queue, *(chunk(number, b"%d" % number, last=number == count, version=version) for number in here))
+    first = {number: versions[arrivals.index(number)] for number in range(1, count + 1)}
+    assert taken(steps) == [
+        (number, max(first[before] for before in range(1, number + 1))) for number in range(1, count + 1)
+    ]
     assert len(refused(steps)) == len(arrivals) - count
     assert {reason for _, reason in refused(steps)} <= {"format_repeated"}
     assert queue.ended
@@ -87,8 +89,8 @@ class TestGivenUp:
     def test_gap(self):
         """Where too much is held back the missing chunks are given up, and are refused when they come after all."""
         queue = Queue()
-        assert take(queue, chunk(1), chunk(4, b"x" * 60), held=100)[1:] == []
-        steps = take(queue, chunk(5, b"x" * 60, version=2), held=100)
+        assert take(queue, chunk(1), chunk(4, b"x" * 60), max_pending_bytes=100)[1:] == []
+        steps = take(queue, chunk(5, b"x" * 60, version=2), max_pending_bytes=100)
         assert steps[0] == ChunkGap(2, 4, 2)
         assert taken(steps) == [(4, 2), (5, 2)]
         assert refused(take(queue, chunk(2, version=3), chunk(6, version=3))) == [(2, "format_gap")]
@@ -97,6 +99,6 @@ class TestGivenUp:
     def test_several(self):
         """The gaps are given up one after the other, no more of them than must be."""
         arrived = [chunk(number, b"x" * 60) for number in (2, 4, 6)]
-        steps = take(Queue(), *arrived, held=130)
+        steps = take(Queue(), *arrived, max_pending_bytes=130)
         assert [step for step in steps if isinstance(step, ChunkGap)] == [ChunkGap(1, 2, 1)]
         assert taken(steps) == [(2, 1)]

@@ -25,5 +25,5 @@ def test_placed(sizes, data):
 def test_located(sizes, positions):
     """A position is in the last piece that begins at or before it, in whatever order they are asked for."""
     begins = np.cumsum([0, *sizes])
-    found = locate_piece(begins, np.array(positions, np.int64))
-    assert found.tolist() == (np.searchsorted(begins, positions, side="right") - 1).tolist()
+    located = locate_piece(begins, np.array(positions, np.int64))
+    assert located.tolist() == (np.searchsorted(begins, positions, side="right") - 1).tolist()

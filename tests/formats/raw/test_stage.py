@@ -94,14 +94,14 @@ def test_any_way(data, places, mark, shape):
     arrived = given_.take(pa.array(rows)).set_column(5, "version", pa.array(versions, pa.int64()))
     for version in sorted(set(versions)):
         pieces.read(arrived.filter(pc.equal(arrived["version"], version)))
-    one = RawLedger(csv())
-    one.read(arrived.take(pa.array(random.Random(1).sample(range(arrived.num_rows), arrived.num_rows))))
+    at_once = RawLedger(csv())
+    at_once.read(arrived.take(pa.array(random.Random(1).sample(range(arrived.num_rows), arrived.num_rows))))
 
     assert whole.values() == ordered.values()
-    assert pieces.fields() == ordered.fields() == one.fields()
+    assert pieces.fields() == ordered.fields() == at_once.fields()
     assert pieces.rejects() == ordered.rejects()
-    assert one.rejects() == pieces.rejects()
-    assert one.versions() == pieces.versions()
+    assert at_once.rejects() == pieces.rejects()
+    assert at_once.versions() == pieces.versions()
     assert pieces.byte_count() == 0
     assert len(pieces.rejects("format_repeated")) == len(rows) - given_.num_rows
 
@@ -159,12 +159,12 @@ class TestGap:
         parts = [b"1,a\n2,", b"b\n", b"3,c\n4,d\n"]
         rows = [chunks(parts[:1], last=False), chunks(parts, version=2).slice(2)]
         apart, together = RawLedger(csv(max_pending_bytes=4)), RawLedger(csv(max_pending_bytes=4))
-        for one in rows:
-            apart.read(one)
+        for batch in rows:
+            apart.read(batch)
         together.read(pa.concat_tables(rows))
         for ledger in (apart, together):
-            found = [row for file in ledger.staged for row in file.rejects.to_pylist()]
-            assert [(row["content"], row["version"]) for row in found] == [(b"2,", 2), (b"3,c\n", 2)]
+            rejects = [row for file in ledger.staged for row in file.rejects.to_pylist()]
+            assert [(row["content"], row["version"]) for row in rejects] == [(b"2,", 2), (b"3,c\n", 2)]
 
     def test_header_lost(self):
         """Without the chunk that held the header no row can be told, and none is taken for it."""
