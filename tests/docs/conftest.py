@@ -27,11 +27,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 @pytest.fixture
 def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
     """A broker that a bridge without settings finds."""
-    found = Broker(tmp_path / "broker")
-    found.start()
-    monkeypatch.setenv("WINDROW_MQTT__BROKER", f"127.0.0.1:{found.port}")
-    yield found
-    found.stop()
+    server = Broker(tmp_path / "broker")
+    server.start()
+    monkeypatch.setenv("WINDROW_MQTT__BROKER", f"127.0.0.1:{server.port}")
+    yield server
+    server.stop()
 
 
 @pytest.fixture

@@ -56,8 +56,8 @@ class Following:
             if block.language not in PARSED:
                 return
         run(self, block, text)
-        for told in ("prints", "prints once"):
-            require_printed(block.place, [block.remarks.get(told, "")], self._printed)
+        for remark in ("prints", "prints once"):
+            require_printed(block.place, [block.remarks.get(remark, "")], self._printed)
         if "prints once" in block.remarks:
             run(self, block, text)
             assert not self._printed, f"{block.place}: run a second time it prints {self._printed}"
@@ -76,9 +76,11 @@ class Following:
             self._printed += result.out + result.err
 
     def _script(self, block: Block, text: str) -> None:
-        said = shell.script(text)
-        self._printed = said.out + said.err
-        assert said.status == int(block.remarks.get("ends with", 0)), f"{block.place}: {said.status}\n{self._printed}"
+        result = shell.script(text)
+        self._printed = result.out + result.err
+        assert result.status == int(block.remarks.get("ends with", 0)), (
+            f"{block.place}: {result.status}\n{self._printed}"
+        )
 
     def _python(self, block: Block, text: str) -> None:
         if block.needs_spark:
@@ -120,7 +122,7 @@ class Following:
             command = block.remarks["output of"]
             real = documents(shell.run(command, self._windrow))
             assert real, f"{block.place}: {command} prints no JSON"
-            lacking = nearest(missing(shown, one) for one in real)
+            lacking = nearest(missing(shown, document) for document in real)
             assert not lacking, f"{block.place}: {command} does not print {lacking}"
 
     def _yaml(self, block: Block, text: str) -> None:
@@ -166,16 +168,16 @@ def squeezed(line: str) -> str:
 
 def split(text: str) -> list[str]:
     """Return the statements of a text; a semicolon in quotes or in a comment ends none."""
-    parted = END.sub(lambda found: found[1] or "\0", text).split("\0")
+    parted = END.sub(lambda match: match[1] or "\0", text).split("\0")
     return [part.strip() for part in parted if re.sub(r"--[^\n]*", "", part).strip()]
 
 
-def documents(said: Said) -> list[Any]:
+def documents(result: Said) -> list[Any]:
     """Return the JSON documents that a command printed: all of standard output, or line by line."""
     try:
-        return [json.loads(said.out)]
+        return [json.loads(result.out)]
     except json.JSONDecodeError:
-        lines = (said.out + said.err).splitlines()
+        lines = (result.out + result.err).splitlines()
         return [json.loads(line) for line in lines if line.startswith(("{", "["))]
 
 
@@ -185,11 +187,19 @@ def missing(shown: Any, real: Any, name: str = "") -> list[str]:
         if not isinstance(real, dict):
             return [name or "an object"]
         parts = ((inner, shown[inner], f"{name}.{inner}".lstrip(".")) for inner in shown)
-        return [lack for key, one, path in parts for lack in (missing(one, real[key], path) if key in real else [path])]
+        return [
+            lack
+            for key, shown_value, path in parts
+            for lack in (missing(shown_value, real[key], path) if key in real else [path])
+        ]
     if isinstance(shown, list) and shown:
         if not isinstance(real, list):
             return [name or "a list"]
-        return [lack for one in shown for lack in nearest(missing(one, other, f"{name}[]") for other in real)]
+        return [
+            lack
+            for element in shown
+            for lack in nearest(missing(element, candidate, f"{name}[]") for candidate in real)
+        ]
     return []
 
 

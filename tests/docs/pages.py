@@ -73,8 +73,8 @@ class Block:
     @property
     def needs_spark(self) -> bool:
         """Tell whether it needs a Spark session."""
-        wanted = SPARK.get(self.language)
-        return wanted is not None and self.is_run and bool(re.search(wanted, self.text))
+        pattern = SPARK.get(self.language)
+        return pattern is not None and self.is_run and bool(re.search(pattern, self.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,9 @@ class Page:
     @property
     def elsewhere(self) -> dict[str, str]:
         """Return the languages whose blocks are run by a test of their own, and the file of it."""
-        return {one: file for file, languages in ELSEWHERE.findall(self.text) for one in languages.split(", ")}
+        return {
+            language: file for file, languages in ELSEWHERE.findall(self.text) for language in languages.split(", ")
+        }
 
     @property
     def every_block(self) -> list[Block]:
@@ -128,14 +130,14 @@ def _blocks(page: str, lines: list[str]) -> Iterator[Block]:
 
 def _remarks(page: str, lines: list[str], fence: int) -> dict[str, str]:
     """Return the remarks in the lines right above a fence."""
-    found: dict[str, str] = {}
+    remarks: dict[str, str] = {}
     at = fence - 1
     while at >= 0 and (remark := REMARK.fullmatch(lines[at].strip())):
         if remark[1] != "begins with":
             assert remark[1] in REMARKS, f"{page}:{at + 1}: nobody knows the remark {remark[1]!r}"
-            found[remark[1]] = remark[2] or ""
+            remarks[remark[1]] = remark[2] or ""
         at -= 1
-    return found
+    return remarks
 
 
 def _result(lines: list[str], at: int) -> Table | None:

@@ -21,15 +21,15 @@ def prose(page: Page) -> str:
 
 def inline_code(page: Page) -> list[str]:
     """Return the inline code of a page, each in one line."""
-    return [" ".join(found[1].split()) for found in INLINE.findall(prose(page))]
+    return [" ".join(groups[1].split()) for groups in INLINE.findall(prose(page))]
 
 
 def links(page: Page) -> list[str]:
     """Return where a page leads to inside the repository, as it is written there."""
-    found = LINK.findall(INLINE.sub("", prose(page)))
+    targets = LINK.findall(INLINE.sub("", prose(page)))
     # Inline code may be the text of a link, whose target must not go with it.
-    found += LINK.findall(re.sub(r"\[(`[^`]*`)+\]", "[code]", prose(page)))
-    return sorted({link for link in found if not re.match(r"[a-z]+:", link)})
+    targets += LINK.findall(re.sub(r"\[(`[^`]*`)+\]", "[code]", prose(page)))
+    return sorted({link for link in targets if not re.match(r"[a-z]+:", link)})
 
 
 def target(page: Page, link: str) -> tuple[Path, str]:
@@ -41,10 +41,10 @@ def target(page: Page, link: str) -> tuple[Path, str]:
 
 def anchors(text: str) -> set[str]:
     """Return the anchors that GitHub gives to the headings of a text."""
-    found: set[str] = set()
+    slugs: set[str] = set()
     for heading in HEADING.findall(BLOCK.sub("", text)):
         words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
         slug = re.sub(r"[^\w\- ]", "", words.strip().lower()).replace(" ", "-")
-        number = next(n for n in range(len(found) + 1) if (f"{slug}-{n}" if n else slug) not in found)
-        found.add(f"{slug}-{number}" if number else slug)
-    return found
+        number = next(n for n in range(len(slugs) + 1) if (f"{slug}-{n}" if n else slug) not in slugs)
+        slugs.add(f"{slug}-{number}" if number else slug)
+    return slugs

@@ -39,11 +39,11 @@ def cell(value: Any) -> str:
     return text.rstrip("\0").replace("|", "\\|")
 
 
-def write(page: str, found: Sequence[tuple[Table, tuple[str, ...]]]) -> None:
+def write(page: str, results: Sequence[tuple[Table, tuple[str, ...]]]) -> None:
     """Put results into the page, the last first, so that the lines above keep their numbers."""
     path = ROOT / page
     lines = path.read_text(encoding="utf-8").splitlines()
-    for table, result in reversed(found):
+    for table, result in reversed(results):
         lines[table.start : table.end] = ["", *result]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -62,10 +62,10 @@ def run(command: str, windrow: Command) -> Said:
     words = shlex.split(command, comments=True)
     assert not FOR_A_SHELL.intersection(words), f"{command}: what needs a shell stands in an sh block"
     with pytest.MonkeyPatch.context() as environment:
-        while given := VARIABLE.fullmatch(words[0]):
-            environment.setenv(given[1], given[2])
+        while assignment := VARIABLE.fullmatch(words[0]):
+            environment.setenv(assignment[1], assignment[2])
             words = words[1:]
-        name, *arguments = [found for word in words for found in _expanded(word)]
+        name, *arguments = [expanded for word in words for expanded in _expanded(word)]
         return _run(Path(name).name, arguments, command, windrow)
 
 
@@ -82,8 +82,10 @@ def _run(name: str, arguments: list[str], command: str, windrow: Command) -> Sai
         ends = next((number for flag, number in FOREVER.items() if flag in arguments[::-1]), None)
         return windrow(*arguments) if ends is None else _until_it_speaks(arguments, ends)
     if name == "python":
-        given = [str(ROOT / word) if not Path(word).exists() and (ROOT / word).exists() else word for word in arguments]
-        completed = subprocess.run([sys.executable, *given], capture_output=True, text=True, check=False)
+        resolved = [
+            str(ROOT / word) if not Path(word).exists() and (ROOT / word).exists() else word for word in arguments
+        ]
+        completed = subprocess.run([sys.executable, *resolved], capture_output=True, text=True, check=False)
         return Said(completed.returncode, completed.stdout, completed.stderr)
     look_up = {"make": _targets, "pip": _extras, "spark-submit": _scripts}.get(name)
     assert look_up is not None, (
@@ -119,7 +121,7 @@ def _targets(arguments: list[str]) -> None:
 def _extras(arguments: list[str]) -> None:
     """Raise for extras, or a name with extras, that are not those of this project."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    for name, extras in (found.groups() for found in map(WITH_EXTRAS.match, arguments) if found):
+    for name, extras in (match.groups() for match in map(WITH_EXTRAS.match, arguments) if match):
         assert name in (project["name"], "."), f"the distribution is called {project['name']}, not {name}"
         unknown = set(extras.split(",")) - set(project["optional-dependencies"])
         assert not unknown, f"there are no extras {unknown}"

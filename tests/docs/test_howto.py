@@ -78,12 +78,12 @@ def require_known(line: str) -> None:
 class TestUnits:
     def test_names(self) -> None:
         """Every timer has its service, and what is called on failure is there."""
-        found = units()
-        assert len(found) >= 6
-        for name, unit in found.items():
-            assert not name.endswith(".timer") or name.replace(".timer", ".service") in found
+        units_by_name = units()
+        assert len(units_by_name) >= 6
+        for name, unit in units_by_name.items():
+            assert not name.endswith(".timer") or name.replace(".timer", ".service") in units_by_name
             for called in re.findall(r"^OnFailure=(.*)$", unit, re.MULTILINE):
-                assert called.replace("%n", "") in found
+                assert called.replace("%n", "") in units_by_name
 
     def test_commands(self) -> None:
         """What a service starts is a command with flags it has; a run is ended by a signal to itself alone, and wrong
@@ -102,19 +102,19 @@ class TestUnits:
         for name, unit in units().items():
             (tmp_path / name).write_text(re.sub(r"^(ExecStart=)\S+", r"\1/bin/true", unit, flags=re.MULTILINE))
         for name in units():
-            given = tmp_path / name.replace("@.", "@some.")
-            verify = ["systemd-analyze", "verify", "--man=no", str(given)]
+            file = tmp_path / name.replace("@.", "@some.")
+            verify = ["systemd-analyze", "verify", "--man=no", str(file)]
             ended = subprocess.run(verify, capture_output=True, text=True, check=False)
-            said = [line for line in ended.stderr.splitlines() if "windrow" in line or str(tmp_path) in line]
-            assert (ended.returncode, said) == (0, []), name
+            complaints = [line for line in ended.stderr.splitlines() if "windrow" in line or str(tmp_path) in line]
+            assert (ended.returncode, complaints) == (0, []), name
 
 
 class TestCrontab:
     def lines(self) -> list[tuple[list[str], str]]:
         """Return the fields and the command of each line that starts something."""
         [crontab] = blocks("schedule.md", "cron")
-        given = [line for line in crontab.splitlines() if not re.match(r"#|\w+=", line)]
-        return [(line.split(maxsplit=5)[:5], line.split(maxsplit=5)[5]) for line in given]
+        entries = [line for line in crontab.splitlines() if not re.match(r"#|\w+=", line)]
+        return [(line.split(maxsplit=5)[:5], line.split(maxsplit=5)[5]) for line in entries]
 
     def test_fields(self) -> None:
         """Each line has five fields of times in their ranges, and a command without a bare %."""
@@ -129,8 +129,8 @@ class TestCrontab:
     @pytest.mark.skipif(not shutil.which("flock"), reason="needs flock")
     def test_runs(self, home: Path) -> None:
         """Each line does its work and says nothing; after a failure it says the reason, for cron to send."""
-        said = [sh(home, command) for _, command in self.lines()]
-        assert said == [""] * 4
+        outputs = [sh(home, command) for _, command in self.lines()]
+        assert outputs == [""] * 4
         assert '"event": "run ended"' in (home / "run.log").read_text()
         (home / "windrow.toml").write_text("depot = 7\n")
         assert "WINDROW-SETTINGS" in sh(home, self.lines()[0][1])
@@ -163,9 +163,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def sh(home: Path, command: str) -> str:
     """Run a command as cron would, at a home of its own, and return what it would mail."""
-    given = ["/bin/sh", "-c", command.replace(HOME, str(home))]
+    arguments = ["/bin/sh", "-c", command.replace(HOME, str(home))]
     return subprocess.run(
-        given, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env=os.environ
+        arguments, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env=os.environ
     ).stdout
 
 
@@ -190,12 +190,12 @@ class TestDatabricks:
 
     def test_resources(self) -> None:
         """Each trigger and the permissions take the place of what run_batches has, and the pipeline is one."""
-        found = [YAML(typ="safe", pure=True).load(block) for block in blocks("databricks.md", "yaml")]
-        assert [key for one in found for key in one] == ["permissions", "trigger", "trigger", "pipelines"]
-        for own in found[:-1]:
+        documents = [YAML(typ="safe", pure=True).load(block) for block in blocks("databricks.md", "yaml")]
+        assert [key for document in documents for key in document] == ["permissions", "trigger", "trigger", "pipelines"]
+        for own in documents[:-1]:
             job = jobs()["run_batches"] | own
             assert Job.from_dict(job).as_dict() == job
-        [pipeline] = found[-1]["pipelines"].values()
+        [pipeline] = documents[-1]["pipelines"].values()
         assert Pipeline.from_dict(pipeline).as_dict() == pipeline
 
     def test_sql(self) -> None:
@@ -204,17 +204,17 @@ class TestDatabricks:
         """
         made = [sqlglot.parse(block, dialect="databricks") for block in blocks("databricks.md", "sql")]
         [table_] = [
-            found
+            statement
             for block in made
-            for found in block
-            if isinstance(found, sqlglot.exp.Create) and found.this.find(sqlglot.exp.ColumnDef)
+            for statement in block
+            if isinstance(statement, sqlglot.exp.Create) and statement.this.find(sqlglot.exp.ColumnDef)
         ]
         assert [column.name for column in table_.find_all(sqlglot.exp.ColumnDef)] == messages.schema().names
         [create] = [block for block in blocks("databricks.md", "sql") if "CREATE TABLE IF" in block]
         # A catalog that manages tables refuses a table without deletion vectors.
-        wanted = {name: value for name, value in tables.PROPERTIES.items() if "DeletionVectors" not in name}
-        assert all(f"{name} = {value}" in create for name, value in wanted.items())
-        [select] = [found for block in made for found in block if isinstance(found, sqlglot.exp.Select)]
+        properties = {name: value for name, value in tables.PROPERTIES.items() if "DeletionVectors" not in name}
+        assert all(f"{name} = {value}" in create for name, value in properties.items())
+        [select] = [statement for block in made for statement in block if isinstance(statement, sqlglot.exp.Select)]
         history = tables.views("ledger")["microbatches"]
         assert all(column.name in history for column in select.find_all(sqlglot.exp.Column))
 

@@ -47,14 +47,14 @@ def run(sample: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) 
     def given(name: str, **parameters: str) -> Done:
         for parameter, value in ({"config": str(sample / "windrow.toml")} | parameters).items():
             monkeypatch.setenv(f"NOTEBOOK_{parameter.upper()}", value)
-        done = Done({"spark": spark, "__name__": "__main__"})
+        outcome = Done({"spark": spark, "__name__": "__main__"})
         for cell in cells(ROOT / "notebooks" / f"{name}.py"):
             if cell.language == "python":
-                exec(compile(cell.text, name, "exec"), done.names)  # noqa: S102 - our own notebooks
+                exec(compile(cell.text, name, "exec"), outcome.names)  # noqa: S102 - our own notebooks
             elif cell.language == "sql":
-                done.results.append(spark.sql(cell.text).toArrow())
-        done.out = capsys.readouterr().out
-        return done
+                outcome.results.append(spark.sql(cell.text).toArrow())
+        outcome.out = capsys.readouterr().out
+        return outcome
 
     yield given
     for view in spark.catalog.listTables():
@@ -172,7 +172,7 @@ class TestFormat:
         """Whatever a cell imports is there."""
         code = [cell.text for cell in cells(file) if cell.language == "python"]
         imports = [
-            one for text in code for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Import | ast.ImportFrom)
+            node for text in code for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)
         ]
         assert imports
         for statement in imports:

@@ -37,8 +37,8 @@ SOURCE = "{{ source('windrow', 'ledger') }}"
 def block(page: str, name: str) -> str:
     """Return the block of a page whose first line is a comment with the name of its file."""
     text = (PAGES / page).read_text(encoding="utf-8")
-    [found] = re.findall(rf"^```\w+\n((?:#|--) {re.escape(name)}\n.*?)^```", text, re.DOTALL | re.MULTILINE)
-    return str(found)
+    [content] = re.findall(rf"^```\w+\n((?:#|--) {re.escape(name)}\n.*?)^```", text, re.DOTALL | re.MULTILINE)
+    return str(content)
 
 
 @pytest.fixture
@@ -103,8 +103,8 @@ try:
 except dagster.Failure as failure:
     print(json.dumps([failure.description, failure.allow_retries]))
 """
-        said, again = run_with(home, "windrow_dagster.py", program)
-        assert "WINDROW-SETTINGS" in said
+        description, again = run_with(home, "windrow_dagster.py", program)
+        assert "WINDROW-SETTINGS" in description
         assert not again
 
 
@@ -124,9 +124,9 @@ try:
 except AirflowFailException as error:
     print(json.dumps([counts, str(error), dag.max_active_runs]))
 """
-        counts, said, runs = run_with(home, "windrow_airflow.py", program)
+        counts, message, runs = run_with(home, "windrow_airflow.py", program)
         assert (counts, runs) == (COUNTS, 1)
-        assert "WINDROW-SETTINGS" in said
+        assert "WINDROW-SETTINGS" in message
 
 
 class TestDbt:
@@ -160,8 +160,8 @@ class TestDbt:
         files = {file.stem.removeprefix("windrow_"): file.read_text() for file in (home / "tests").rglob("*.sql")}
         assert files.keys() == {name for name in severities if not name.startswith("format_")}
         for name, text in files.items():
-            wanted = "error" if severities[name] == "critical" else "warn"
-            assert f"config(severity='{wanted}')" in text
+            severity = "error" if severities[name] == "critical" else "warn"
+            assert f"config(severity='{severity}')" in text
             assert SOURCE in text
             assert "`main`" not in text
             assert sqlglot.parse_one(re.sub(r"\{\{ config.*?\}\}", "", plain(text)), dialect="databricks")
@@ -184,8 +184,8 @@ class TestContainer:
     def test_command(self) -> None:
         """The image starts a command that is there, with options that it has."""
         text = block("container.md", "Containerfile")
-        [entry], [given] = (re.findall(rf"^{word} (.*)$", text, re.MULTILINE) for word in ("ENTRYPOINT", "CMD"))
-        command = [*json.loads(entry), *json.loads(given)]
+        [entry], [arguments] = (re.findall(rf"^{word} (.*)$", text, re.MULTILINE) for word in ("ENTRYPOINT", "CMD"))
+        command = [*json.loads(entry), *json.loads(arguments)]
         assert command[:3] == ["tini", "--", "windrow"]
         assert main([*command[3:], "--help"]) == 0
 
@@ -205,15 +205,15 @@ class TestDashboard:
         registry = PrometheusMetrics().registry
         known = {name for metric in registry.collect() for name in names(metric.name, metric.type)}
         labels = {label for collector in registry._collector_to_names for label in collector._labelnames} | {"le"}
-        asked: set[str] = set()
+        metrics: set[str] = set()
         for query in self.queries():
             promql_parser.parse(query)
-            asked |= set(re.findall(r"\bwindrow_\w+", query))
+            metrics |= set(re.findall(r"\bwindrow_\w+", query))
             used = re.findall(r"(\w+)=~?\"", query) + re.findall(r"\w+", " ".join(re.findall(r"by \((.*?)\)", query)))
             assert used
             assert set(used) <= labels
-        assert len(asked) > 10
-        assert asked <= known
+        assert len(metrics) > 10
+        assert metrics <= known
 
     def test_panels(self) -> None:
         """Each panel has a title, a description, queries, and a place and a number of its own."""

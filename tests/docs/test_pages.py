@@ -20,8 +20,8 @@ def cells(page: str, columns: int) -> list[list[str]]:
     """Return the rows of a page's tables that have so many columns, without their heads."""
     lines = (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines()
     rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in lines if line.startswith("|")]
-    found = [[cell.strip() for cell in row] for row in rows if len(row) == columns]
-    return [row for at, row in enumerate(found) if not set(row[0]) <= {"-"} and not _is_head(found, at)]
+    stripped = [[cell.strip() for cell in row] for row in rows if len(row) == columns]
+    return [row for at, row in enumerate(stripped) if not set(row[0]) <= {"-"} and not _is_head(stripped, at)]
 
 
 def _is_head(rows: list[list[str]], at: int) -> bool:
@@ -44,11 +44,11 @@ class TestErrors:
 
     def test_status_and_retries(self) -> None:
         """The page says of each code the exit status that the command line gives, and whether a run tries again."""
-        said = {row[0].strip("`"): (row[4], row[5]) for row in cells("errors.md", 6)}
+        documented = {row[0].strip("`"): (row[4], row[5]) for row in cells("errors.md", 6)}
         for kind in tree():
             again = kind.retryable or kind in (ConcurrentCommitError, LedgerBehindError)
-            assert said[kind.code] == ("2" if issubclass(kind, UsageError) else "3", "yes" if again else "no")
-        assert {code: said[code][0] for code in OUTSIDE_THE_TREE} == OUTSIDE_THE_TREE
+            assert documented[kind.code] == ("2" if issubclass(kind, UsageError) else "3", "yes" if again else "no")
+        assert {code: documented[code][0] for code in OUTSIDE_THE_TREE} == OUTSIDE_THE_TREE
 
     def test_every_cell_is_filled(self) -> None:
         """Each line says what the code means, what causes it and what to do."""
@@ -111,8 +111,8 @@ def test_readme_repeats_what_was_measured() -> None:
     rows = cells("../README.md", 3)
     assert len(rows) == 5
     for what, of_spark, of_windrow in rows:
-        found = measured.get(what) or measured[what.removeprefix("messages ")]
-        assert [of_spark, of_windrow.strip("*")] == [found[3].strip("*"), found[1].strip("*")], what
+        row = measured.get(what) or measured[what.removeprefix("messages ")]
+        assert [of_spark, of_windrow.strip("*")] == [row[3].strip("*"), row[1].strip("*")], what
 
 
 def test_pages_are_linked() -> None:

@@ -16,8 +16,8 @@ OPTIONS = {
     first: {
         word
         for name, command in generate.commands().items()
-        for one in command.params
-        for word in one.opts
+        for parameter in command.params
+        for word in parameter.opts
         if name.partition(" ")[0] == first
     }
     for first in FIRST_WORDS
@@ -42,14 +42,14 @@ def test_readme_leads_to_every_page() -> None:
 
 def reached(path: str) -> set[str]:
     """Return the pages that links lead to from a page."""
-    found, left = set(), [path]
+    pages, left = set(), [path]
     while left:
         page = left.pop()
-        if page in PAGES and page not in found:
-            found.add(page)
+        if page in PAGES and page not in pages:
+            pages.add(page)
             files = [target(PAGES[page], link)[0] for link in links(PAGES[page])]
             left += [str(file.relative_to(ROOT)) for file in files if file.is_relative_to(ROOT)]
-    return found
+    return pages
 
 
 @pytest.mark.parametrize("path", PAGES)

@@ -47,9 +47,9 @@ def imports(page: Path) -> Iterator[tuple[str, str]]:
 
 def test_pages_import_public_names() -> None:
     """What docs and notebooks import is public."""
-    found = {(page.name, *one) for page in PAGES for one in imports(page)}
-    assert len(found) > 20
-    for page, module, name in sorted(found):
+    imported = {(page.name, module, name) for page in PAGES for module, name in imports(page)}
+    assert len(imported) > 20
+    for page, module, name in sorted(imported):
         is_module = f"{module}.{name}" in MODULES
         assert is_module or (module in MODULES and name in public_names(module)), f"{page}: {module}.{name}"
 
@@ -60,9 +60,9 @@ def test_names_are_there(module: str) -> None:
     names = public_names(module)
     assert names
     for name in names:
-        found = getattr(import_module(module), name)
-        if inspect.isclass(found) or inspect.isfunction(found):
-            assert inspect.getdoc(found), f"{module}.{name}"
+        member = getattr(import_module(module), name)
+        if inspect.isclass(member) or inspect.isfunction(member):
+            assert inspect.getdoc(member), f"{module}.{name}"
 
 
 @pytest.mark.parametrize(("name", "call"), CALLS)
@@ -77,7 +77,7 @@ def test_sections(name: str, call: Any) -> None:
         assert "\nReturns:\n" in text
     raised = re.findall(r"^    (\w+): ", text.partition("\nRaises:\n")[2].partition("\n\n")[0], re.MULTILINE)
     assert raised
-    assert all(hasattr(errors, one) or one == "ValueError" for one in raised)
+    assert all(hasattr(errors, error_name) or error_name == "ValueError" for error_name in raised)
     assert "\nExample:\n    >>> " in text
 
 

@@ -40,7 +40,9 @@ def test_readme_counts() -> None:
 def test_every_json_has_a_document() -> None:
     """Each command with --json is described, and no other."""
     prints = {
-        name for name, one in generate.commands().items() if any("--json" in option.opts for option in one.params)
+        name
+        for name, command in generate.commands().items()
+        if any("--json" in option.opts for option in command.params)
     }
     assert {name for document in KNOWN for name in document.commands} == prints, (
         "add it to docs/reference/documents.toml"
@@ -51,9 +53,9 @@ def with_marks() -> list[Any]:
     """Return the documents; those that only Spark makes are marked so, and slow."""
     spark, kafka = [pytest.mark.spark, pytest.mark.slow], [pytest.mark.kafka]
     return [
-        pytest.param(one, id=one.title, marks=spark if SPARK in runs else kafka if KAFKA in runs else [])
-        for one in KNOWN
-        for runs in [" ".join(one.runs)]
+        pytest.param(document, id=document.title, marks=spark if SPARK in runs else kafka if KAFKA in runs else [])
+        for document in KNOWN
+        for runs in [" ".join(document.runs)]
     ]
 
 
@@ -71,12 +73,12 @@ def test_fields_are_printed(
     types = {field.name: field.type for field in document.fields}
     seen: dict[str, Any] = {}
     for run in document.runs:
-        printed = list(printed_documents(said := shell.run(run, windrow)))
-        assert printed or "--json" not in run, f"{run} prints no document: {said.err}"
-        for found in printed:
-            assert isinstance(found, list) == document.is_list, run
-            for one in found if document.is_list else [found]:
-                for name, value in flat(one, types):
+        printed = list(printed_documents(result := shell.run(run, windrow)))
+        assert printed or "--json" not in run, f"{run} prints no document: {result.err}"
+        for printed_document in printed:
+            assert isinstance(printed_document, list) == document.is_list, run
+            for row in printed_document if document.is_list else [printed_document]:
+                for name, value in flat(row, types):
                     assert name in types, f"{run} prints {name}, which docs/reference/documents.toml does not describe"
                     assert fits(value, types[name]), f"{run} prints {name} as {value!r}, no {types[name]}"
                     seen[name] = value
@@ -93,7 +95,7 @@ def flat(value: dict[str, Any], types: dict[str, str], at: str = "") -> Iterator
         if isinstance(inner, dict):
             yield from flat(inner, types, name)
         if isinstance(inner, list):
-            yield from (one for part in inner if isinstance(part, dict) for one in flat(part, types, f"{name}[]"))
+            yield from (field for part in inner if isinstance(part, dict) for field in flat(part, types, f"{name}[]"))
 
 
 def fits(value: Any, kind: str) -> bool:
@@ -104,10 +106,10 @@ def fits(value: Any, kind: str) -> bool:
         return value in kind.strip("`").split("`, `")
     if kind.startswith("list of "):
         of = kind.removeprefix("list of ").replace("objects", "object")
-        return isinstance(value, list) and all(fits(one, of) for one in value)
+        return isinstance(value, list) and all(fits(element, of) for element in value)
     if kind.startswith("map of text to "):
         inner = kind.removeprefix("map of text to ")
-        return isinstance(value, dict) and all(fits(one, inner) for one in value.values())
+        return isinstance(value, dict) and all(fits(element, inner) for element in value.values())
     if kind == "anything":
         return True
     return isinstance(value, KINDS[kind]) and (kind == "true or false" or not isinstance(value, bool))

@@ -70,7 +70,7 @@ def test_index_has_the_same_parts() -> None:
     text = (DOCS / "index.md").read_text(encoding="utf-8")
     _, *sections = re.split(r"^## (.+)$", text, flags=re.MULTILINE)
     index = {name: re.findall(r"\]\(([\w/-]+\.md)\)", part) for name, part in zip(*[iter(sections)] * 2, strict=True)}
-    parts = {name: list(leaves(part)) for one in navigation()[1:] for name, part in one.items()}
+    parts = {name: list(leaves(part)) for section in navigation()[1:] for name, part in section.items()}
     assert index == parts
     assert len(parts) == 4
 
@@ -86,5 +86,5 @@ def test_glossary() -> None:
     """The glossary has each of our words, and says of each what it is here and what it is called elsewhere."""
     rows = cells("glossary.md", 6)
     assert all(all(row) for row in rows)
-    told = {row[0].partition("**,")[0].strip("*").replace(" ", "_") for row in rows}
-    assert told >= WORDS
+    words = {row[0].partition("**,")[0].strip("*").replace(" ", "_") for row in rows}
+    assert words >= WORDS

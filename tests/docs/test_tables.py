@@ -60,9 +60,9 @@ def type_name(kind: pa.DataType) -> str:
 )
 def test_columns(heading: str, real: dict[str, pa.DataType]) -> None:
     """The page has every column of a table, and no other, with its type where it says one."""
-    said = rows(heading)
-    assert set(said) == set(real)
-    for name, kind in said.items():
+    documented = rows(heading)
+    assert set(documented) == set(real)
+    for name, kind in documented.items():
         assert kind in ("", "string or binary", type_name(real[name])), name
 
 
@@ -70,8 +70,8 @@ def test_query_of_live_rows() -> None:
     """The page has the query that takes the versions of open batches that count."""
     section = TEXT.split("\n## Every row of the ledger")[1].split("\n## ")[0]
     [query] = re.findall(r"```sql\n(.*?)```", section, re.DOTALL)
-    said = re.sub(r"(?<=\() | (?=\))", "", " ".join(query.split()))
-    assert said == tables.live_rows("delta.`/srv/data/ledger`", "state = 'open'")
+    normalized = re.sub(r"(?<=\() | (?=\))", "", " ".join(query.split()))
+    assert normalized == tables.live_rows("delta.`/srv/data/ledger`", "state = 'open'")
 
 
 def test_progress() -> None:

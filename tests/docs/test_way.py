@@ -24,10 +24,10 @@ MOST = {"embedded": 6, "spark": 8}
 
 def stops(engine: str) -> list[tuple[str, str, str]]:
     """Return the functions of the table, in order, for an engine: module, class and name."""
-    found: list[tuple[str, str, str]] = []
+    functions: list[tuple[str, str, str]] = []
     for embedded, on_spark in ROW.findall(PAGE.read_text("utf-8")):
-        found += STOP.findall(embedded if engine == "embedded" or on_spark == "the same" else on_spark)
-    return found
+        functions += STOP.findall(embedded if engine == "embedded" or on_spark == "the same" else on_spark)
+    return functions
 
 
 def noting(function: Callable[..., Any], stop: object, called: list[object]) -> Callable[..., Any]:
@@ -53,11 +53,11 @@ def test_in_this_order(
     factory = EMBEDDED if engine == "embedded" else EngineFactory("spark", request.getfixturevalue("spark"))
     world, called = World(tmp_path, clock), list[object]()
     world.publish(log(versions=1)[0])
-    runner, wanted = world.runner(factory), stops(engine)
-    assert len(wanted) == MOST[engine]
-    for stop in wanted:
+    runner, expected = world.runner(factory), stops(engine)
+    assert len(expected) == MOST[engine]
+    for stop in expected:
         place, of, name = stop
         kind = getattr(import_module(f"windrow.{place.replace('/', '.')}"), of)
         monkeypatch.setattr(kind, name, noting(getattr(kind, name), stop, called))
     assert runner.once().total("messages") == 30
-    assert list(dict.fromkeys(called)) == wanted
+    assert list(dict.fromkeys(called)) == expected

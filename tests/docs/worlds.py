@@ -145,15 +145,15 @@ def _format(directory: Path) -> None:
     (directory / "data" / "readings.csv").write_text("".join(["ts,device,value\n", *lines, "2026-01-31,pump-1\n"]))
     fields = {"ts": "timestamp[us]", "device": "string", "value": "float64"}
     columns = {"key": "device", "type": "'value'", "event_time": "ts", "received_at": "received_at"}
-    told = Settings(format={"type": "csv", "fields": fields}, depot_columns=columns)
-    (directory / "windrow.toml").write_text(settings_file(told), encoding="utf-8")
+    settings = Settings(format={"type": "csv", "fields": fields}, depot_columns=columns)
+    (directory / "windrow.toml").write_text(settings_file(settings), encoding="utf-8")
 
 
 def readings() -> list[str]:
     """Return lines of JSON: a reading a second, and one that was cut."""
     reading = '{{"key": "pump-1", "type": "{}", "event_time": "2026-01-31T12:00:{:02}Z", "payload": {}}}'
-    found = [reading.format(("temperature", "pressure")[second % 2], second, 21.5 + second) for second in range(5)]
-    return [*found[:3], found[3][:40], *found[3:]]
+    lines = [reading.format(("temperature", "pressure")[second % 2], second, 21.5 + second) for second in range(5)]
+    return [*lines[:3], lines[3][:40], *lines[3:]]
 
 
 def pumps() -> list[Row]:
@@ -174,11 +174,11 @@ def pumps() -> list[Row]:
 
 def _settings(directory: Path, **values: object) -> Settings:
     """Write the settings file of the directory, and return the settings with paths in full."""
-    told = Settings(idle_timeout="never", **values)
+    settings = Settings(idle_timeout="never", **values)
     (directory / "data").mkdir(exist_ok=True)
-    (directory / "windrow.toml").write_text(settings_file(told), encoding="utf-8")
+    (directory / "windrow.toml").write_text(settings_file(settings), encoding="utf-8")
     here = {name: str(directory / "data" / name) for name in ("depot", "ledger")}
-    return told.model_copy(update={**here, "engine": "embedded"})
+    return settings.model_copy(update={**here, "engine": "embedded"})
 
 
 def _ingest(settings: Settings, file: Path) -> None:
