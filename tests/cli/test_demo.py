@@ -28,8 +28,8 @@ def test_embedded(windrow: Command, tmp_path: Path) -> None:
     assert 'max_delay = "56s" would keep every message' in result.out
     assert windrow("verify", "--strict", "--config", "demo/windrow.toml").status == 0
     assert "warning" not in windrow("status", "--config", "demo/windrow.toml").out
-    found = windrow("doctor", "--config", "demo/windrow.toml", "--json").json()["findings"]
-    assert [one for one in found if one["about"] == "ledger" and one["level"] != "ok"] == []
+    findings = windrow("doctor", "--config", "demo/windrow.toml", "--json").json()["findings"]
+    assert [finding for finding in findings if finding["about"] == "ledger" and finding["level"] != "ok"] == []
 
 
 @pytest.mark.slow
@@ -40,9 +40,9 @@ def test_tries_work_as_printed(tmp_path: Path) -> None:
     started.write_text(f"#!{sys.executable}\nimport sys\nfrom windrow.cli import main\nsys.exit(main())\n")
     started.chmod(0o755)
     shown = shell("bin/windrow demo --engine embedded", tmp_path)
-    said = shown.stderr.splitlines()
-    assert "in three steps" in said[0]
-    assert [line[0] for line in said if " of 3, " in line] == ["1", "2", "3"]
+    lines = shown.stderr.splitlines()
+    assert "in three steps" in lines[0]
+    assert [line[0] for line in lines if " of 3, " in line] == ["1", "2", "3"]
     tries = [line.strip() for line in shown.stdout.splitlines() if line.startswith("  bin/windrow ")]
     assert [line.split()[1] for line in tries] == ["status", "show", "verify"]
     assert "5 batches with" in "".join(shell(line, tmp_path).stdout for line in tries)

@@ -51,8 +51,8 @@ def far(windrow: Command, tmp_path: Path) -> Iterator[Command]:
 
 def test_commands(far: Command) -> None:
     """Every command works with them."""
-    said = {command: far(*command.split()) for command in COMMANDS}
-    assert {command: one.err for command, one in said.items() if one.status} == {}
+    results = {command: far(*command.split()) for command in COMMANDS}
+    assert {command: result.err for command, result in results.items() if result.status} == {}
 
 
 def test_differences(far: Command) -> None:

@@ -63,8 +63,8 @@ class TestCheck:
         assert [len(document[name]) for name in ("rejects", "sample", "messages")] == [2, 2, 2]
         assert (document["accepted_count"], document["rejected"], document["reasons"]) == (9, 9, {"format_cast": 9})
         assert "and 7 more" in ready("ingest", "--check", "many.csv", "--sample", "2").out
-        said = ready("ingest", "--check", "many.csv", "--sample", "0").out
-        assert said.startswith("many.csv: 83 bytes, 9 good records, 9 rejected (36 bytes)\nrejected: 9 format_cast\n")
+        output = ready("ingest", "--check", "many.csv", "--sample", "0").out
+        assert output.startswith("many.csv: 83 bytes, 9 good records, 9 rejected (36 bytes)\nrejected: 9 format_cast\n")
 
     def test_what_a_terminal_obeys(self, ready: Command, tmp_path: Path) -> None:
         """No value, detail or record of a file reaches the terminal as an order to it."""

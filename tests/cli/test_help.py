@@ -18,7 +18,7 @@ def test_groups(windrow: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     listed = {heading: panel.split("╰")[0] for heading, panel in zip(panels[::2], panels[1::2], strict=True)}
     assert list(listed) == ["Options", *COMMANDS]
     for heading, commands in COMMANDS.items():
-        names = [one.function.__name__ for one in commands]
+        names = [command.function.__name__ for command in commands]
         assert ONE_LINE.findall(listed[heading]) == names
         assert len(listed[heading].splitlines()) == len(names), listed[heading]
 
@@ -49,6 +49,6 @@ def test_shared_options() -> None:
 
     names = ["limit", "config", "depot", "ledger", "log_format", "log_level", "json", "debug"]
     assert list(signature(attempt.function).parameters) == names
-    given = dict.fromkeys(names) | {"limit": 7, "ledger": "l", "log_level": "debug", "json": True, "debug": False}
-    attempt.function(**given)
+    values = dict.fromkeys(names) | {"limit": 7, "ledger": "l", "log_level": "debug", "json": True, "debug": False}
+    attempt.function(**values)
     assert calls == [(shared_options.CommandContext(None, {"ledger": "l", "log": {"level": "debug"}}, json=True), 7)]

@@ -29,16 +29,16 @@ class TestIngest:
         kind = "STRUCT<celsius: DOUBLE, unit: STRING>"
         columns = '[ingest.columns]\nkey = "key"\npayload = "struct(unit, celsius)"\n'
         (tmp_path / "windrow.toml").write_text(f'payload_type = "{kind}"\nengine = "embedded"\n{columns}')
-        given = pa.Table.from_pylist([message(), message("b")]).drop_columns(["payload"])
-        given = given.append_column("celsius", pa.array([1, None])).append_column("unit", pa.array(["C", "K"]))
-        times = {name: given[name].cast(pa.timestamp("us", "UTC")) for name in ("event_time", "received_at")}
-        pq.write_table(pa.table({name: given[name] for name in given.column_names} | times), "messages.parquet")
+        messages = pa.Table.from_pylist([message(), message("b")]).drop_columns(["payload"])
+        messages = messages.append_column("celsius", pa.array([1, None])).append_column("unit", pa.array(["C", "K"]))
+        times = {name: messages[name].cast(pa.timestamp("us", "UTC")) for name in ("event_time", "received_at")}
+        pq.write_table(pa.table({name: messages[name] for name in messages.column_names} | times), "messages.parquet")
         assert windrow("ingest", "messages.parquet").status == 0
         assert windrow("run", "--once").status == 0
         for table in ("data/depot", "data/ledger"):
             assert of_column(pa.schema(DeltaTable(table).schema().to_arrow())) == parse(kind)
         [row] = windrow("show", "--open", "--json").json() or windrow("show", "--closed", "--json").json()
-        assert [one["payload"] for one in row["messages"]] == [
+        assert [message["payload"] for message in row["messages"]] == [
             {"celsius": 1.0, "unit": "C"}, {"celsius": None, "unit": "K"},
         ]  # fmt: skip
         assert windrow("verify").status == 0
@@ -68,8 +68,8 @@ class TestRawFiles:
         (tmp_path / "b").write_bytes(b"3,4\n5,6\n")
         document = windrow("ingest", "a", "b", "--format", "csv", "--json").json()
         assert (document["bytes"], document["chunks"]) == (8, 1)
-        told = ("file", "raw_source", "bytes", "chunks", "depot_version", "already_ingested")
-        assert [tuple(file[name] for name in told) for file in document["files"]] == [
+        names = ("file", "raw_source", "bytes", "chunks", "depot_version", "already_ingested")
+        assert [tuple(file[name] for name in names) for file in document["files"]] == [
             ("a", "a", 0, 0, 1, True),
             ("b", "b", 8, 1, 2, False),
         ]

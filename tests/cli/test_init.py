@@ -77,9 +77,9 @@ class TestFromTable:
         at = [message()["event_time"] + number // 2 * SECOND for number in range(400)]
         columns = {"device": ["a", "b"] * 200, "ts": pa.array(at).cast(TIME), "value": [1.5] * 400}
         write_deltalake(tmp_path / "bronze", pa.table(columns))
-        told = windrow("init", "--from", "bronze", "--engine", "embedded").out
+        output = windrow("init", "--from", "bronze", "--engine", "embedded").out
         content = (tmp_path / "windrow.toml").read_text()
-        assert content in told
+        assert content in output
         assert 'key = "device"' in content
         assert 'window_anchor = "aligned"' in content
         assert "# by its name; 2 values" in content

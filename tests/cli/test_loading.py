@@ -78,12 +78,12 @@ def test_loads(batched: Path, command: list[str], never: set[str]) -> None:
     assert loaded & never == set()
 
 
-@pytest.mark.parametrize(("told", "kind"), [(None, "system"), ("mimalloc", "mimalloc")])
-def test_memory(batched: Path, told: str | None, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("pool", "kind"), [(None, "system"), ("mimalloc", "mimalloc")])
+def test_memory(batched: Path, pool: str | None, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command takes Arrow's memory from the system, unless the environment says something else."""
     monkeypatch.delenv("ARROW_DEFAULT_MEMORY_POOL", raising=False)
-    if told is not None:
-        monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", told)
+    if pool is not None:
+        monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", pool)
     asking = PROGRAM.replace(
         'print("loaded"', 'import pyarrow\nprint(pyarrow.default_memory_pool().backend_name, "loaded"'
     )
@@ -100,9 +100,9 @@ def test_builds() -> None:
     assert built(["--help"]) == built(["nonsense"]) == everything > {"run", "status"}
 
 
-def built(given: list[str]) -> set[str]:
+def built(arguments: list[str]) -> set[str]:
     """Return the names of the commands that are built for what is given."""
-    return set(typer.main.get_command(select_commands(given)).commands)  # type: ignore[attr-defined]
+    return set(typer.main.get_command(select_commands(arguments)).commands)  # type: ignore[attr-defined]
 
 
 ON_THREADS = """

@@ -30,16 +30,16 @@ class TestPlot:
         assert filled("plot", "--out", "p.json", "--json", *within).json()["batches"] == 1
 
     @pytest.mark.parametrize(
-        ("what", "holds", "said"),
+        ("what", "holds", "summary"),
         [
             ("batches", {"batches": 3, "messages": 4, "rejected": 1}, "3 batches and 1 rejected message"),
             ("microbatches", {"microbatches": 1, "first": 1, "last": 1}, "1 microbatch, from 1 to 1"),
         ],
     )
-    def test_what(self, filled: Command, what: str, holds: dict[str, int], said: str) -> None:
+    def test_what(self, filled: Command, what: str, holds: dict[str, int], summary: str) -> None:
         """With --chart other pictures are drawn, and with --json one document says what they hold."""
         pytest.importorskip("altair")
-        assert said in filled("plot", "--chart", what, "--out", "p.png").out
+        assert summary in filled("plot", "--chart", what, "--out", "p.png").out
         assert Path("p.png").read_bytes().startswith(b"\x89PNG")
         document = filled("plot", "--chart", what, "--out", "p.json", "--json").json()
         assert document == {"file": "p.json", "chart": what} | holds

@@ -14,7 +14,7 @@ FIRST = {"key": "a", "type": "t", "event_time": 100_000_000, "received_at": 100_
 
 
 def lines(path: Path, *arguments: object) -> str:
-    text = "".join((one if isinstance(one, str) else json.dumps(one)) + "\n" for one in arguments)
+    text = "".join((argument if isinstance(argument, str) else json.dumps(argument)) + "\n" for argument in arguments)
     path.write_text(text)
     return path.name
 
@@ -28,20 +28,20 @@ class TestProduce:
         assert (result.status, result.out.count("\n")) == (0, 1)
         assert "6 messages sent" in result.out
         assert "3 of them are not valid messages and will be rejected." in result.out
-        told = [json.loads(line) for line in result.err.splitlines()]
-        assert [(line["event"], line["line"]) for line in told] == [("no message", line) for line in (2, 4, 5)]
-        assert told[2]["reason"] == "no column is mapped to its field 'colour'"
+        log_lines = [json.loads(line) for line in result.err.splitlines()]
+        assert [(line["event"], line["line"]) for line in log_lines] == [("no message", line) for line in (2, 4, 5)]
+        assert log_lines[2]["reason"] == "no column is mapped to its field 'colour'"
         document = windrow("run", "--once", "--json").json()
         assert (document["accepted"], document["rejected"], document["opened"]) == (3, 3, 2)
         rejected = windrow("show", "--rejected", "--json").json()
         details = {2: "key is NULL", 4: "key is NULL", 5: "event_time is NULL"}
         assert {row["sequence"]: row["detail"] for row in rejected} == details
         kept = {row["sequence"]: json.loads(row["payload"]) for row in rejected}
-        assert {number: one["reason"] for number, one in kept.items()} == {
-            line["line"]: line["reason"] for line in told
+        assert {number: payload["reason"] for number, payload in kept.items()} == {
+            line["line"]: line["reason"] for line in log_lines
         }
         content = {2: "no JSON", 4: "", 5: json.dumps(FIRST | {"colour": "red"})}
-        assert {number: one["line"] for number, one in kept.items()} == content
+        assert {number: payload["line"] for number, payload in kept.items()} == content
         assert windrow("verify").status == 0
 
     def test_json_and_resumed(self, windrow: Command, tmp_path: Path) -> None:
@@ -157,8 +157,8 @@ class TestProduce:
         (tmp_path / "in.ndjson").write_text("".join(f"{json.dumps(line)}\n" for line in sent))
         with Producer("data/depot", "p", payload="double"):
             pass
-        said = windrow("produce", "in.ndjson", "--id", "q", "--json").json()
-        assert (said["messages"], said["rejected"]) == (6, 2)
+        document = windrow("produce", "in.ndjson", "--id", "q", "--json").json()
+        assert (document["messages"], document["rejected"]) == (6, 2)
         rows = DeltaTable("data/depot").to_pyarrow_table().sort_by("sequence").to_pylist()
         assert repr([row["payload"] for row in rows]) == repr([1.5, 2.0, None, math.nan, None, None])
         assert json.loads(rows[4]["type"]) == {"reason": "payload is not a number", "line": json.dumps(sent[4])}
@@ -178,20 +178,20 @@ class TestRaw:
         """
         data = bytes(range(256)) * 20_500
         (tmp_path / "data").write_bytes(data)
-        given = ("produce", "data", "--raw-source", "line", "--depot", "raw")
-        assert windrow(*given).out == "5,248,000 bytes sent as 6 chunks. line continues with chunk 7.\n"
-        document = windrow(*given, "--end-source", "--json").json()
+        arguments = ("produce", "data", "--raw-source", "line", "--depot", "raw")
+        assert windrow(*arguments).out == "5,248,000 bytes sent as 6 chunks. line continues with chunk 7.\n"
+        document = windrow(*arguments, "--end-source", "--json").json()
         assert document == {"bytes": 5_248_000, "chunks": 7, "sequence": 13, "is_source_ended": True, "stopped": False}
         rows = DeltaTable("raw").to_pyarrow_table().sort_by("sequence")
         assert rows["sequence"].to_pylist() == list(range(1, 14))
         assert b"".join(rows["bytes"].to_pylist()) == 2 * data
         assert rows["last"].to_pylist() == [False] * 12 + [True]
-        result = windrow(*given)
+        result = windrow(*arguments)
         assert (result.status, "has ended" in result.err) == (2, True)
         assert DeltaTable("raw").to_pyarrow_table().num_rows == 13
 
     @pytest.mark.parametrize(
-        "given",
+        "arguments",
         [
             ("produce", "data"),
             ("produce", "data", "--id", "p", "--end-source"),
@@ -201,8 +201,8 @@ class TestRaw:
             ("produce", "data", "--raw-source", ""),
         ],
     )
-    def test_refused(self, windrow: Command, tmp_path: Path, given: tuple[str, ...]) -> None:
+    def test_refused(self, windrow: Command, tmp_path: Path, arguments: tuple[str, ...]) -> None:
         """Options of lines and of bytes do not go together, and either has a name; nothing is made."""
         (tmp_path / "data").write_bytes(b"x")
-        assert windrow(*given, "--depot", "raw").status == 2
+        assert windrow(*arguments, "--depot", "raw").status == 2
         assert not (tmp_path / "raw").exists()

@@ -53,18 +53,18 @@ class TestWithoutSpark:
     @pytest.mark.parametrize(("engine", "starts"), [("auto", False), ("embedded", False), ("spark", True)])
     def test_no_session(self, filled: Command, monkeypatch: pytest.MonkeyPatch, engine: str, starts: bool) -> None:
         """A ledger on this disk is checked without Spark, unless Spark is asked for."""
-        asked: list[str] = []
-        monkeypatch.setattr("windrow.cli.quality._session", asked.append)
+        sessions: list[str] = []
+        monkeypatch.setattr("windrow.cli.quality._session", sessions.append)
         assert filled("quality", "--engine", engine).status == 0
-        assert bool(asked) == starts
+        assert bool(sessions) == starts
 
     def test_on_a_platform(self, filled: Command, monkeypatch: pytest.MonkeyPatch) -> None:
         """Where a platform provides Spark, only Spark knows what a path without a scheme means, so Spark checks."""
-        asked: list[str] = []
-        monkeypatch.setattr("windrow.cli.quality._session", asked.append)
+        sessions: list[str] = []
+        monkeypatch.setattr("windrow.cli.quality._session", sessions.append)
         monkeypatch.setenv("SPARK_REMOTE", "local[2]")
         assert filled("quality", "--engine", "auto").status == 0
-        assert asked
+        assert sessions
         assert CommandContext(None, {"engine": "auto"}, json=False).sparkless_settings().engine == "auto"
 
     def test_missing(self, windrow: Command) -> None:
@@ -94,12 +94,12 @@ class TestWithoutSpark:
 
     def test_missing_extra(self, filled: Command, monkeypatch: pytest.MonkeyPatch) -> None:
         """Without Great Expectations the error names the extra."""
-        found = builtins.__import__
+        original_import = builtins.__import__
 
         def without(name: str, *arguments: Any) -> Any:
             if name.startswith("great_expectations"):
                 raise ImportError(name)
-            return found(name, *arguments)
+            return original_import(name, *arguments)
 
         monkeypatch.setattr(builtins, "__import__", without)
         result = filled("quality", "--engine", "embedded")

@@ -192,9 +192,9 @@ def test_history(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.ci
 def test_export_and_plot(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Closed batches are written with their messages, and drawn."""
-    done = answer(tables, capsys, "export", "--engine", "spark", "--messages", "--out", f"{tables}/out.json")
+    exported = answer(tables, capsys, "export", "--engine", "spark", "--messages", "--out", f"{tables}/out.json")
     rows = [json.loads(line) for line in (tables / "out.json").read_text().splitlines()]
-    assert done["rows"] == len(rows) > 0
+    assert exported["rows"] == len(rows) > 0
     assert {row["type"] for row in rows} == {"heat"}
     drawn = answer(tables, capsys, "plot", "--engine", "spark", "--out", f"{tables}/plot.json")
     assert Path(drawn["file"]).exists()

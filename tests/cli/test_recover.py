@@ -12,9 +12,9 @@ class TestRecover:
         max(log.glob("*.json")).write_bytes(b"")
         result = filled("recover", "--dry-run")
         assert "would go back to version 0: version 1 would be set aside." in result.out
-        done = filled("recover", "--json").json()
-        assert (done["version"], done["first"], done["last"], done["dry_run"]) == (0, 1, 1, False)
-        assert Path(done["directory"]).is_dir()
+        document = filled("recover", "--json").json()
+        assert (document["version"], document["first"], document["last"], document["dry_run"]) == (0, 1, 1, False)
+        assert Path(document["directory"]).is_dir()
         assert filled("run", "--json").json()["messages"] == 5
         assert "Nothing to do" in filled("recover").out
         assert filled("verify").status == 0

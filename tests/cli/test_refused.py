@@ -43,18 +43,18 @@ def refusing(windrow: Command, tmp_path: Path) -> Command:
 class TestShow:
     def test_all(self, refusing: Command) -> None:
         """A refused record is shown with its place and its bytes, which cannot move a terminal."""
-        said = refusing("show", "--rejected", "--limit", "99").out
-        assert "record/a.csv/1/41  format_cast" in said
-        assert "raw source 'a.csv', chunk 1, offset 41, received at" in said
-        assert "'short\\n'" in said
-        assert r"b'\xff,\x1b[2J\n'" in said
-        assert "\x1b" not in said
+        output = refusing("show", "--rejected", "--limit", "99").out
+        assert "record/a.csv/1/41  format_cast" in output
+        assert "raw source 'a.csv', chunk 1, offset 41, received at" in output
+        assert "'short\\n'" in output
+        assert r"b'\xff,\x1b[2J\n'" in output
+        assert "\x1b" not in output
 
     def test_one(self, refusing: Command) -> None:
         """One by its id is shown whole, with what would keep it."""
-        said = refusing("show", "record/a.csv/1/41").out
-        assert "word" in said
-        assert "[format] fields" in said
+        output = refusing("show", "record/a.csv/1/41").out
+        assert "word" in output
+        assert "[format] fields" in output
 
     def test_json(self, refusing: Command) -> None:
         """In JSON the bytes are text where they are UTF-8, else base64; a rejected message has none."""
@@ -62,8 +62,8 @@ class TestShow:
         assert rows["record/a.csv/1/41"]["content"] == WORD.decode()
         assert rows["record/b.csv/1/22"]["content"] == "base64:" + base64.b64encode(NO_TEXT).decode()
         assert {row["content"] for row in rows.values() if row["reason"] == "too_old"} <= {None}
-        one = refusing("show", "record/b.csv/1/22", "--json").json()
-        assert (one["raw_source"], one["chunk"], one["offset"]) == ("b.csv", 1, 22)
+        record = refusing("show", "record/b.csv/1/22", "--json").json()
+        assert (record["raw_source"], record["chunk"], record["offset"]) == ("b.csv", 1, 22)
 
 
 class TestExport:
@@ -79,8 +79,8 @@ class TestExport:
 
     def test_rejections(self, refusing: Command) -> None:
         """In the other formats a refused record has its place and bytes beside the columns of a rejected message."""
-        said = refusing("export", "--rejected", "--format", "csv", "--out", "-").out
-        head, *rows = said.splitlines()
+        output = refusing("export", "--rejected", "--format", "csv", "--out", "-").out
+        head, *rows = output.splitlines()
         assert head.endswith('"raw_source","chunk","offset","content"')
         (row,) = [row for row in rows if row.startswith('"record/a.csv/1/41"')]
         assert row.endswith(f'"a.csv",1,41,"{base64.b64encode(WORD).decode()}"')

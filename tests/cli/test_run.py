@@ -38,9 +38,9 @@ class TestRun:
         assert (stopped.status, f"`windrow run --skip-version {version}`" in stopped.err) == (3, True)
         assert f"stop    depot version {version} removed or changed rows" in windrow("status").out
         assert windrow("run", "--skip-version", str(version)).status == 0
-        said = windrow("status").out
-        assert f"skipped depot version {version}: none of the rows were read" in said
-        assert "stop " not in said
+        output = windrow("status").out
+        assert f"skipped depot version {version}: none of the rows were read" in output
+        assert "stop " not in output
         assert windrow("run", "--skip-version", str(version + 1)).status == 2
 
     def test_warns(self, windrow: Command, tmp_path: Path) -> None:
@@ -51,8 +51,8 @@ class TestRun:
         assert [line["event"] for line in warnings] == ["ledger-splits"]
         [hint] = windrow("status", "--json").json()["hints"]
         findings = windrow("doctor", "--json").json()["findings"]
-        [found] = [finding for finding in findings if finding["code"] == "ledger-splits"]
-        assert hint == f"{warnings[0]['warning']}. {warnings[0]['hint']}" == f"{found['message']}. {found['hint']}"
+        [finding] = [finding for finding in findings if finding["code"] == "ledger-splits"]
+        assert hint == f"{warnings[0]['warning']}. {warnings[0]['hint']}" == f"{finding['message']}. {finding['hint']}"
 
     def test_json(self, filled: Command, tmp_path: Path) -> None:
         """With --json standard output holds one document with totals and microbatches, and nothing else."""
@@ -103,14 +103,16 @@ class TestRun:
         )
         try:
             lines = map(json.loads, process.stderr)
-            done = [line for line in takewhile(lambda line: line.get("table") != "depot", lines) if "table" in line]
+            maintenance_lines = [
+                line for line in takewhile(lambda line: line.get("table") != "depot", lines) if "table" in line
+            ]
             process.send_signal(signal.SIGTERM)
             out, _ = process.communicate(timeout=60)
         finally:
             process.kill()
         assert process.returncode == 0
-        assert [(line["event"], line["table"]) for line in done] == [("maintenance", "ledger")]
-        assert f" {done[0]['files_removed'] + 2} small files compacted into" in out
+        assert [(line["event"], line["table"]) for line in maintenance_lines] == [("maintenance", "ledger")]
+        assert f" {maintenance_lines[0]['files_removed'] + 2} small files compacted into" in out
 
     @pytest.mark.parametrize("others", [(), ("--once",), ("--dry-run",)])
     def test_maintenance_interval_without_interval(self, windrow: Command, others: tuple[str, ...]) -> None:

@@ -12,8 +12,8 @@ class TestShow:
     def test_batches_and_rejections(self, filled: Command) -> None:
         """Show lists closed and open batches, and rejected messages with the reason and how far they were off."""
         assert "2 messages" in filled("show", "--closed").out
-        said = filled("show", "--open").out
-        assert "open because it waits for 1970-01-01T00:02:50Z, and the clock of its source stands at 1970-01" in said
+        output = filled("show", "--open").out
+        assert "open because it waits for 1970-01-01T00:02:50Z, and the clock of its source stands at 1970-01" in output
         rejected = filled("show", "--rejected").out
         assert "too_old by 6.000 s" in rejected
         assert "late" in rejected
@@ -72,17 +72,21 @@ class TestMessage:
 
     def test_json(self, filled: Command) -> None:
         """With --json the arrivals are a list."""
-        [found] = filled("show", "--key", "k", "--event-time", "1970-01-01T00:02:00Z", "--json").json()
-        assert (found["outcome"], found["rejection"]["reason"], found["payload"]) == ("rejected", "too_old", "late")
+        [arrival] = filled("show", "--key", "k", "--event-time", "1970-01-01T00:02:00Z", "--json").json()
+        assert (arrival["outcome"], arrival["rejection"]["reason"], arrival["payload"]) == (
+            "rejected",
+            "too_old",
+            "late",
+        )
 
     def test_waiting(self, filled: Command, tmp_path: Path) -> None:
         """What no microbatch has read yet is said to wait."""
         publish(tmp_path, message("b", 161 * SECOND, 161 * SECOND))
         filled("ingest", "messages.parquet")
-        asked = ("show", "--key", "k", "--event-time", "1970-01-01T00:02:41Z")
-        assert "it waits in depot version 2" in filled(*asked).out
+        arguments = ("show", "--key", "k", "--event-time", "1970-01-01T00:02:41Z")
+        assert "it waits in depot version 2" in filled(*arguments).out
         filled("pause")
-        assert "`windrow resume`, then `windrow run` reads it" in filled(*asked).out
+        assert "`windrow resume`, then `windrow run` reads it" in filled(*arguments).out
 
     def test_nearest_batch(self, filled: Command) -> None:
         """Where no message has the time, show names the nearest times and the nearest batch."""

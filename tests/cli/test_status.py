@@ -60,16 +60,16 @@ class TestFailIf:
     def test_many_sources(self, windrow: Command, tmp_path: Path) -> None:
         """Of many sources the status shows the ten that are worst, with --sources all."""
         late = [(100 + at, f"device-{at:02}") for at in range(21)]
-        given = [message("a", at * SECOND, 200 * SECOND + at, source=source) for at, source in late]
-        publish(tmp_path, *given)
+        messages = [message("a", at * SECOND, 200 * SECOND + at, source=source) for at, source in late]
+        publish(tmp_path, *messages)
         windrow("ingest", "messages.parquet")
         windrow("run")
-        said, whole = windrow("status").out, windrow("status", "--sources").out
-        assert "the 10 sources of 21 that are furthest behind; --sources shows all" in said
-        assert "device-00 100.1 s, device-01 99.1 s" in said
-        assert "device-09 " in said
-        assert "and 11 more; `windrow status --sources` shows all" in said
-        assert "device-10" not in said
+        output, whole = windrow("status").out, windrow("status", "--sources").out
+        assert "the 10 sources of 21 that are furthest behind; --sources shows all" in output
+        assert "device-00 100.1 s, device-01 99.1 s" in output
+        assert "device-09 " in output
+        assert "and 11 more; `windrow status --sources` shows all" in output
+        assert "device-10" not in output
         assert all(source in whole for _, source in late)
         assert "--sources" not in whole
 

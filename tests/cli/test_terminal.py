@@ -54,10 +54,10 @@ def run(directory: Path, encoding: str, *arguments: str) -> str:
     completed = subprocess.run(
         [sys.executable, "-c", SCRIPT, *arguments], cwd=directory, env=environment, capture_output=True, check=False
     )
-    said = (completed.stdout + completed.stderr).decode(encoding)
-    assert "UNEXPECTED" not in said, said
-    assert "Traceback" not in said, said
-    return completed.stdout.decode(encoding) if "--json" in arguments else said
+    output = (completed.stdout + completed.stderr).decode(encoding)
+    assert "UNEXPECTED" not in output, output
+    assert "Traceback" not in output, output
+    return completed.stdout.decode(encoding) if "--json" in arguments else output
 
 
 class TestControls:

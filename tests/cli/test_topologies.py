@@ -52,7 +52,7 @@ class TestRun:
         assert after["ledger"] == before["ledger"]
 
     @pytest.mark.parametrize(
-        ("named", "said"),
+        ("named", "reason"),
         [
             ("seen", "is not module:name"),
             ("nothere:topology", "cannot be imported"),
@@ -60,11 +60,11 @@ class TestRun:
             ("seen:something", "is a int, not a Topology"),
         ],
     )
-    def test_refused(self, counting: Command, named: str, said: str) -> None:
+    def test_refused(self, counting: Command, named: str, reason: str) -> None:
         """What names no topology is refused, with what would."""
         failed = counting("run", named)
         assert failed.status == 2
-        assert said in failed.err
+        assert reason in failed.err
         assert "WINDROW-TOPOLOGY" in failed.err
 
     @pytest.mark.parametrize("flags", [["--ledger", "x"], ["--depot", "main.bronze.m"], ["--dry-run"]])
@@ -103,29 +103,29 @@ def test_status(counting: Command) -> None:
     assert counting("status", "seen:topology").status == 2
     counting("run", "seen:topology")
     counting("settings", "seen:topology", "max_messages=7")
-    found = counting("status", "seen:topology", "--json").json()
-    assert (found["states"], found["options"]) == ({"seen": 1}, {"max_messages": "7"})
-    assert list(found["events_due_at"]) == ["hour"]
-    [depot] = found["depots"]
+    document = counting("status", "seen:topology", "--json").json()
+    assert (document["states"], document["options"]) == ({"seen": 1}, {"max_messages": "7"})
+    assert list(document["events_due_at"]) == ["hour"]
+    [depot] = document["depots"]
     assert (depot["name"], depot["versions_waiting"]) == ("messages", 0)
-    said = counting("status", "seen:topology").out
-    assert "max_messages = 7" in said
-    assert "hour is due" in said
-    assert "last microbatches" in said
+    output = counting("status", "seen:topology").out
+    assert "max_messages = 7" in output
+    assert "hour is due" in output
+    assert "last microbatches" in output
     assert "do not apply to a topology" in counting("status", "seen:topology", "--sources").err
 
 
 def test_alarms(counting: Command, tmp_path: Path) -> None:
     """Conditions on what a topology has end the status with 1 when they hold; others are refused by name."""
     counting("run", "seen:topology")
-    given = [
+    flags = [
         word for condition in ("lag>5m", "lag_versions>0", "rejected>0", "paused") for word in ("--fail-if", condition)
     ]
-    assert counting("status", "seen:topology", "--json", *given).json()["failed"] == []
+    assert counting("status", "seen:topology", "--json", *flags).json()["failed"] == []
     publish(tmp_path, message("b", 161 * SECOND, 161 * SECOND))
     counting("ingest", "messages.parquet")
     counting("pause", "seen:topology")
-    failed = counting("status", "seen:topology", *given)
+    failed = counting("status", "seen:topology", *flags)
     assert (failed.status, failed.err) == (1, "lag_versions>0 holds: lag_versions is 1\npaused\n")
     assert "1 message in 1 version wait" in failed.out
     refused = counting("status", "seen:topology", "--fail-if", "open_batches>3")
@@ -162,8 +162,8 @@ def count_types(microbatch: Microbatch) -> None:
     counting("run", "seen:topology")
 
     def shown(*flags: str) -> list[dict[str, object]]:
-        found: list[dict[str, object]] = counting("show", "seen:topology", "--state", *flags, "--json").json()
-        return found
+        rows: list[dict[str, object]] = counting("show", "seen:topology", "--state", *flags, "--json").json()
+        return rows
 
     first, *_ = shown("types")
     assert shown("types", "--key", str(first["type"])) == shown("types", "--key", json.dumps({"type": first["type"]}))
@@ -218,10 +218,10 @@ def test_rollback(counting: Command) -> None:
     assert (missing.status, "WINDROW-NOT-FOUND" in missing.err) == (2, True)
 
 
-@pytest.mark.parametrize("given", [["max_messages"], ["max_messages=none"], ["most=3"]])
-def test_options_refused(counting: Command, given: list[str]) -> None:
+@pytest.mark.parametrize("options", [["max_messages"], ["max_messages=none"], ["most=3"]])
+def test_options_refused(counting: Command, options: list[str]) -> None:
     """An option that is none, or has a value that is none, is refused."""
-    failed = counting("settings", "seen:topology", *given)
+    failed = counting("settings", "seen:topology", *options)
     assert failed.status == 2
     assert json.loads(counting("run", "seen:topology", "--json").out)["paused"] is False
 
@@ -288,9 +288,9 @@ def test_doctor(counting: Command, tmp_path: Path) -> None:
     """The doctor examines each depot and the table of states, before the first run and after; an error ends with 1."""
 
     def examined() -> dict[str, str]:
-        found = counting("doctor", "seen:topology", "--json").json()["findings"]
-        assert not [finding for finding in found if finding["code"] == "check"]
-        return {finding["code"]: f"{finding['level']} {finding['message']}" for finding in found}
+        findings = counting("doctor", "seen:topology", "--json").json()["findings"]
+        assert not [finding for finding in findings if finding["code"] == "check"]
+        return {finding["code"]: f"{finding['level']} {finding['message']}" for finding in findings}
 
     before = examined()
     assert before["ledger"].startswith("warning there is no ledger at")

@@ -82,10 +82,10 @@ class TestSince:
         result = filled("verify")
         assert (result.status, "no difference" in result.out, "WINDROW-OUTPUT" in result.err) == (2, True, True)
 
-    @pytest.mark.parametrize("asked", [["words:topology"], ["--ledger-version", "1"]])
-    def test_does_not_go_with(self, filled: Command, asked: list[str]) -> None:
+    @pytest.mark.parametrize("arguments", [["words:topology"], ["--ledger-version", "1"]])
+    def test_does_not_go_with(self, filled: Command, arguments: list[str]) -> None:
         """--since is refused beside --at and for a topology."""
-        assert filled("verify", *asked, "--since", "1").status == 2
+        assert filled("verify", *arguments, "--since", "1").status == 2
 
 
 STOPPED = """

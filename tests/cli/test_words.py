@@ -18,22 +18,22 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 
 def options(command: str) -> set[str]:
     group = typer.main.get_command(app)
-    found = group.commands[command]  # type: ignore[attr-defined]
-    every = [found, *getattr(found, "commands", {}).values()]
-    return {name for one in every for parameter in one.params for name in parameter.opts} | {"--help"}
+    chosen = group.commands[command]  # type: ignore[attr-defined]
+    every = [chosen, *getattr(chosen, "commands", {}).values()]
+    return {name for each in every for parameter in each.params for name in parameter.opts} | {"--help"}
 
 
 def test_commands_and_options_exist() -> None:
     """Every command, and every option of it, that a text of the library names in back quotes exists."""
-    told = {
+    named = {
         (command, option)
         for file in LIB.rglob("*.py")
         for command, rest in NAMED.findall(file.read_text(encoding="utf-8"))
         for option in [None, *OPTION.findall(rest)]
     }
     known = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    assert {command for command, _ in told} <= known.keys()
-    assert {(command, option) for command, option in told if option and option not in options(command)} == set()
+    assert {command for command, _ in named} <= known.keys()
+    assert {(command, option) for command, option in named if option and option not in options(command)} == set()
     everywhere = {option for command in known for option in options(command)}
     texts = "\n".join(file.read_text(encoding="utf-8") for file in LIB.rglob("*.py"))
     others = {"--conf", "--jars", "--group", "--topic", "--execute", "--reset-offsets", "--to-earliest", "--version"}
@@ -50,16 +50,16 @@ def test_nothing_read(windrow: Command) -> None:
     """Where nothing is read yet, that is said instead of version -1."""
     assert windrow("init").status == 0
     for command in ("status", "doctor"):
-        said = windrow(command).out
-        assert re.search("nothing (is read )?yet", " ".join(said.split()))
-        assert "up to -1" not in said
+        output = windrow(command).out
+        assert re.search("nothing (is read )?yet", " ".join(output.split()))
+        assert "up to -1" not in output
 
 
 def test_span(filled: Command) -> None:
     """A length of time is told in the same way everywhere, not as a setting is written."""
     [batch, *_] = filled("show", "--open", "--json").json()
-    said = " ".join(filled("show", batch["id"]).out.split())
-    assert re.search(r"the clock of its source stands at \S+, which is \d[^m]* s before", said), said
+    output = " ".join(filled("show", batch["id"]).out.split())
+    assert re.search(r"the clock of its source stands at \S+, which is \d[^m]* s before", output), output
 
 
 @pytest.mark.parametrize(
