@@ -32,6 +32,6 @@ def watch(
 ) -> None:
     """Run what is new with observers, on an engine with a probe."""
     chosen = world.settings(factory, **({"idle_timeout": "never"} | settings))
-    with notify_observers(RunInfo(factory.name, chosen, world.clock, {"": chosen.depot}), observers) as told:
+    with notify_observers(RunInfo(factory.name, chosen, world.clock, {"": chosen.depot}), observers) as together:
         tables = with_probe(at)(open_tables(chosen, factory.session))
-        runner_on(tables, world.clock, report=told.committed, retrying=told.retrying).once()
+        runner_on(tables, world.clock, report=together.committed, retrying=together.retrying).once()

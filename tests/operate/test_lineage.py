@@ -52,7 +52,7 @@ def versions(event: Event) -> tuple[dict[str, str | None], dict[str, str | None]
     """Return the versions of the inputs and of the outputs of an event by the names of the tables."""
 
     def of(datasets: list[Event]) -> dict[str, str | None]:
-        return {one["name"]: one["facets"].get("version", {}).get("datasetVersion") for one in datasets}
+        return {dataset["name"]: dataset["facets"].get("version", {}).get("datasetVersion") for dataset in datasets}
 
     return of(event["inputs"]), of(event["outputs"])
 

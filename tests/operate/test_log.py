@@ -23,8 +23,8 @@ class TestWritten:
             log.info("microbatch", number=7, reasons={"too_old": 1}, processed_on=path, lag_ms=None)
         [line] = out.file.getvalue().splitlines()
         document = json.loads(line)
-        told = datetime.fromisoformat(document.pop("timestamp"))
-        assert told.tzinfo == UTC
+        timestamp = datetime.fromisoformat(document.pop("timestamp"))
+        assert timestamp.tzinfo == UTC
         assert document == {
             "event": "microbatch",
             "level": "info",

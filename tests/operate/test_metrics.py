@@ -18,12 +18,12 @@ from windrow.testing.points import Point
 
 def samples(text):
     """Return the values of metrics by name and labels other than the ledger's."""
-    found = {}
+    values = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             labels = {name: value for name, value in sample.labels.items() if name != "ledger"}
-            found[(sample.name, *labels.values())] = sample.value
-    return found
+            values[(sample.name, *labels.values())] = sample.value
+    return values
 
 
 class TestMetrics:
@@ -62,8 +62,8 @@ class TestMetrics:
     def test_maintenance_that_fails(self, world, embedded):
         """A maintenance that failed is counted by its table."""
         metrics = PrometheusMetrics()
-        with notify_observers(RunInfo("embedded", world.settings(embedded), world.clock), [metrics]) as told:
-            told.maintenance_failed("depot", OSError("no space left"))
+        with notify_observers(RunInfo("embedded", world.settings(embedded), world.clock), [metrics]) as observers:
+            observers.maintenance_failed("depot", OSError("no space left"))
         counted = {
             table: metrics.registry.get_sample_value(
                 "windrow_maintenance_failures_total", {"ledger": world.ledger, "table": table}
@@ -106,14 +106,14 @@ class TestTextfile:
         for rows in log(versions=2):
             world.publish(rows)
             watch(world, embedded, [Textfile(str(file))])
-        found = samples(file.read_text())
-        assert found[("windrow_messages_total",)] == 60
-        assert found[("windrow_batches_closed_total",)] == len(world.rows("closed"))
-        assert found[("windrow_phase_seconds_count", "commit")] == 2
-        assert found[("windrow_phase_seconds_bucket", "60.0", "commit")] == 2
-        assert found[("windrow_open_batches",)] == len(world.rows("open"))
+        values = samples(file.read_text())
+        assert values[("windrow_messages_total",)] == 60
+        assert values[("windrow_batches_closed_total",)] == len(world.rows("closed"))
+        assert values[("windrow_phase_seconds_count", "commit")] == 2
+        assert values[("windrow_phase_seconds_bucket", "60.0", "commit")] == 2
+        assert values[("windrow_open_batches",)] == len(world.rows("open"))
         refused = [row["reason"] for row in world.rows("rejected")]
-        assert {reason: found[("windrow_messages_rejected_total", reason)] for reason in set(refused)} == {
+        assert {reason: values[("windrow_messages_rejected_total", reason)] for reason in set(refused)} == {
             reason: refused.count(reason) for reason in set(refused)
         }
 

@@ -76,10 +76,10 @@ class TestObserved:
         assert noting.told == ["embedded", 1, 2, None]
         assert world.canonical() == world.expected()
         assert [row["attempt"] for row in world.history()] == [1, 1]
-        said = [(record.levelno, record.observer, record.told, record.error) for record in caplog.records]
-        assert said == [
-            (logging.WARNING, "Broken", told, "no space left")
-            for told in ("started", "committed", "committed", "ended")
+        logged = [(record.levelno, record.observer, record.told, record.error) for record in caplog.records]
+        assert logged == [
+            (logging.WARNING, "Broken", call, "no space left")
+            for call in ("started", "committed", "committed", "ended")
         ]
 
 
@@ -95,8 +95,8 @@ class TestElsewhere:
         exporter, provider, metrics = InMemorySpanExporter(), TracerProvider(), PrometheusMetrics()
         provider.add_span_processor(SimpleSpanProcessor(exporter))
         run = RunInfo("spark", world.settings(embedded), world.clock)
-        with notify_observers(run, [LogObserver(), metrics, TraceSpans(provider)]) as told:
-            told.committed(committed)
+        with notify_observers(run, [LogObserver(), metrics, TraceSpans(provider)]) as observers:
+            observers.committed(committed)
         assert [record.msg for record in caplog.records] == ["run started", "microbatch", "run ended"]
         assert caplog.records[1].rejected == len(world.rows("rejected"))
         labels = {"ledger": world.ledger, "reason": "unknown"}

@@ -23,10 +23,10 @@ class Into(logging.Handler):
 
 def until(queue, event):
     """Return the records up to the first one with an event."""
-    found = []
-    while not found or found[-1].msg != event:
-        found.append(queue.get(timeout=60))
-    return found
+    records = []
+    while not records or records[-1].msg != event:
+        records.append(queue.get(timeout=60))
+    return records
 
 
 def listeners(spark):

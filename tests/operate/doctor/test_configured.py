@@ -11,11 +11,11 @@ def test_refused() -> None:
     def read() -> Settings:
         raise SettingsError("unknown setting 'max_retires'", "Did you mean max_retries?")
 
-    settings, [found] = load(read)
+    settings, [finding] = load(read)
     assert settings is None
-    assert (found.level, found.code) == ("error", "settings")
-    assert found.message == "WINDROW-SETTINGS: unknown setting 'max_retires'"
-    assert found.hint == "Did you mean max_retries?"
+    assert (finding.level, finding.code) == ("error", "settings")
+    assert finding.message == "WINDROW-SETTINGS: unknown setting 'max_retires'"
+    assert finding.hint == "Did you mean max_retries?"
 
 
 def test_warnings_become_findings() -> None:
@@ -36,4 +36,4 @@ def test_skew() -> None:
 
 def codes(settings: Settings) -> set[str]:
     """Return the codes of the warnings about settings."""
-    return {found.code for found in check_settings(settings, "embedded") if found.level == "warning"}
+    return {finding.code for finding in check_settings(settings, "embedded") if finding.level == "warning"}

@@ -26,7 +26,7 @@ def test_here() -> None:
 
 class TestJava:
     @pytest.mark.parametrize(
-        ("said", "level"),
+        ("output", "level"),
         [
             ('openjdk version "17.0.15" 2025-04-15', "ok"),
             ('java version "21" 2023-09-19 LTS', "ok"),
@@ -34,12 +34,12 @@ class TestJava:
             ("command not found", "error"),
         ],
     )
-    def test_version(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, level: str) -> None:
+    def test_version(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, level: str) -> None:
         """Java must be new enough for Spark, and say so."""
         monkeypatch.setenv("JAVA_HOME", str(tmp_path))
         (tmp_path / "bin").mkdir()
         java = tmp_path / "bin" / "java"
-        java.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
+        java.write_text(f"#!/bin/sh\necho '{output}' >&2\n")
         java.chmod(0o755)
         assert check_java().level == level
 
@@ -54,4 +54,4 @@ class TestJava:
 
 def errors(engine: str) -> list[str]:
     """Return the codes of errors of the machine."""
-    return [found.code for found in check_machine(engine, network=False) if found.level == "error"]
+    return [finding.code for finding in check_machine(engine, network=False) if finding.level == "error"]

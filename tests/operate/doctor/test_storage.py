@@ -60,12 +60,12 @@ def test_local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mount: str, leve
 )
 def test_elsewhere(location: str, level: str) -> None:
     """A remote store whose guarantees are unknown is a warning."""
-    assert [found.level for found in check_storage("depot", location)] == [level]
+    assert [finding.level for finding in check_storage("depot", location)] == [level]
 
 
 def test_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder that cannot be written is an error, and a disk that is nearly full a warning."""
     monkeypatch.setattr(storage.os, "access", lambda *_: False)
     monkeypatch.setattr(storage, "MIN_FREE_BYTES", 1 << 60)
-    found = {one.code: one.level for one in check_storage("ledger", str(tmp_path / "ledger"))}
-    assert (found["storage-access"], found["storage-space"]) == ("error", "warning")
+    levels = {finding.code: finding.level for finding in check_storage("ledger", str(tmp_path / "ledger"))}
+    assert (levels["storage-access"], levels["storage-space"]) == ("error", "warning")

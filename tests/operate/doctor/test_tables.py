@@ -38,8 +38,8 @@ def world(tmp_path: Path, clock: ManualClock) -> World:
 def seen(world: World, now: int | None = None, **settings: Any) -> list[Finding]:
     """Return all findings; by default, the tables were just written."""
     values = {"engine": "embedded", "idle_timeout": "never"} | settings
-    given = EngineFactory(values.pop("engine")).settings(world.depot, world.ledger, **values)
-    return examine(lambda: given, written() if now is None else now)
+    configured = EngineFactory(values.pop("engine")).settings(world.depot, world.ledger, **values)
+    return examine(lambda: configured, written() if now is None else now)
 
 
 def written() -> int:
@@ -49,8 +49,8 @@ def written() -> int:
 
 def of(findings: list[Finding], code: str) -> Finding:
     """Return the one finding with a code."""
-    [found] = [finding for finding in findings if finding.code == code]
-    return found
+    [finding] = [finding for finding in findings if finding.code == code]
+    return finding
 
 
 def wrong(findings: list[Finding]) -> dict[str, str]:
@@ -88,8 +88,8 @@ class TestDepot:
         """A depot without a change feed is told apart, and is no fault, even if its last version only compacts."""
         DeltaTable(world.depot).alter.set_table_properties({"delta.enableChangeDataFeed": "false"})
         DeltaTable(world.depot).optimize.compact()
-        found = of(seen(world), "depot-feed")
-        assert (found.level, "only versions that append" in found.message) == ("ok", True)
+        finding = of(seen(world), "depot-feed")
+        assert (finding.level, "only versions that append" in finding.message) == ("ok", True)
         assert "depot-readable" not in wrong(seen(world))
 
     def test_feed_switched_on_later(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
@@ -98,8 +98,8 @@ class TestDepot:
         world.depot = str(tmp_path / "bare")
         write_deltalake(world.depot, table([message()]))
         DeltaTable(world.depot).alter.set_table_properties(FEED)
-        found = of(seen(world), "depot-readable")
-        assert (found.level, "versions 0 to 1 can be read" in found.message) == ("ok", True)
+        finding = of(seen(world), "depot-readable")
+        assert (finding.level, "versions 0 to 1 can be read" in finding.message) == ("ok", True)
         assert wrong(seen(world))["depot-retention"] == "warning"
 
     def test_versions_that_are_gone(self, world: World) -> None:
@@ -110,8 +110,8 @@ class TestDepot:
         forget(world.depot, last_version=2)
         assert of(seen(world), "depot-readable").level == "ok"
         forget(world.depot, last_version=3)
-        found = of(seen(world), "depot-readable")
-        assert (found.level, "version 3 comes next" in found.message) == ("error", True)
+        finding = of(seen(world), "depot-readable")
+        assert (finding.level, "version 3 comes next" in finding.message) == ("error", True)
 
     def test_missing_file(self, world: World) -> None:
         """When a data file of the version that must be read next is missing, the doctor and the run name it."""
@@ -119,8 +119,8 @@ class TestDepot:
         entry = Path(world.depot, "_delta_log", f"{DeltaTable(world.depot).version():020}.json").read_text("utf-8")
         [name] = [action["add"]["path"] for action in map(json.loads, entry.splitlines()) if "add" in action]
         Path(world.depot, name).unlink()
-        found = of(seen(world), "depot-readable")
-        assert (found.level, name in found.message) == ("error", True)
+        finding = of(seen(world), "depot-readable")
+        assert (finding.level, name in finding.message) == ("error", True)
         with pytest.raises(WindrowError, match=name) as failed:
             world.runner(EngineFactory("embedded"), max_retries=0).once()
         assert 'start_from = "version:4"' in failed.value.hint
@@ -129,29 +129,29 @@ class TestDepot:
     def test_changed_rows(self, world: World, setting: str, level: str) -> None:
         """Deleted rows are reported if the version is still unread, because the next run stops there."""
         DeltaTable(world.depot).delete("type = 'a'")
-        found = of(seen(world, on_depot_change=setting), "depot-changes")
-        assert (found.level, "version 3" in found.message) == (level, True)
+        finding = of(seen(world, on_depot_change=setting), "depot-changes")
+        assert (finding.level, "version 3" in finding.message) == (level, True)
 
     def test_columns(self, tmp_path: Path, clock: ManualClock) -> None:
         """A depot without the columns of messages, or with types that cannot be cast, is an error."""
         world = World(tmp_path, clock)
         world.depot = str(tmp_path / "other")
         write_deltalake(world.depot, pa.table({"key": ["k"], "type": ["a"]}), configuration=FEED)
-        found = of(seen(world), "depot-columns")
-        assert (found.level, "event_time, received_at" in found.message) == ("error", True), found.message
+        finding = of(seen(world), "depot-columns")
+        assert (finding.level, "event_time, received_at" in finding.message) == ("error", True), finding.message
         world.depot = str(tmp_path / "lists")
         lists = pa.table({name: [["x"]] for name in ("key", "type", "event_time", "received_at")})
         write_deltalake(world.depot, lists, configuration=FEED)
-        found = of(seen(world), "depot-columns")
-        assert (found.level, "WINDROW-MESSAGES" in found.message) == ("error", True), found.message
+        finding = of(seen(world), "depot-columns")
+        assert (finding.level, "WINDROW-MESSAGES" in finding.message) == ("error", True), finding.message
 
     def test_columns_in_another_case(self, tmp_path: Path, clock: ManualClock) -> None:
         """Column names that differ only in case are accepted, as in a run."""
         world = World(tmp_path, clock)
         world.depot = str(tmp_path / "own")
         write_deltalake(world.depot, table([message()]).rename_columns({"key": "KEY"}), configuration=FEED)
-        found = of(seen(world), "depot-columns")
-        assert found.level == "ok"
+        finding = of(seen(world), "depot-columns")
+        assert finding.level == "ok"
 
     @pytest.mark.parametrize(
         ("mapping", "level", "says"),
@@ -169,8 +169,8 @@ class TestDepot:
         renamed = rows.rename_columns(["device" if name == "key" else name for name in rows.column_names])
         write_deltalake(world.depot, renamed, configuration=FEED)
         assert of(seen(world), "depot-columns").level == "error"
-        found = of(seen(world, depot_columns=mapping), "depot-columns")
-        assert (found.level, says in found.message) == (level, True), found.message
+        finding = of(seen(world, depot_columns=mapping), "depot-columns")
+        assert (finding.level, says in finding.message) == (level, True), finding.message
 
     def test_raw(self, world: World, tmp_path: Path) -> None:
         """A raw depot needs a format, and columns that the mapping makes of its fields."""
@@ -179,8 +179,8 @@ class TestDepot:
         assert "WINDROW-SETTINGS" in of(seen(world), "depot-columns").message
         chosen = {"type": "csv", "fields": {"key": "string", "type": "string", "ts": "timestamp[us]"}}
         assert "event_time" in of(seen(world, format=chosen), "depot-columns").message
-        found = of(seen(world, format=chosen, depot_columns={"event_time": "ts"}), "depot-columns")
-        assert (found.level, found.message) == ("ok", "raw chunks of csv")
+        finding = of(seen(world, format=chosen, depot_columns={"event_time": "ts"}), "depot-columns")
+        assert (finding.level, finding.message) == ("ok", "raw chunks of csv")
 
     @pytest.mark.parametrize(("runs_on", "level"), [("embedded", "error"), ("spark", "warning")])
     def test_raw_mapped_on_spark(self, world: World, tmp_path: Path, runs_on: str, level: str) -> None:
@@ -189,15 +189,17 @@ class TestDepot:
         create_depot(world.depot, None)
         chosen = {"type": "csv", "fields": {"name": "string", "type": "string", "ts": "timestamp[us]"}}
         mapping = {"key": "soundex(name)", "event_time": "ts", "received_at": "ts"}
-        found = of(seen(world, engine=runs_on, format=chosen, depot_columns=mapping), "depot-columns")
-        assert (found.level, "without Spark the mapping does not run" in found.message) == (level, True), found.message
+        finding = of(seen(world, engine=runs_on, format=chosen, depot_columns=mapping), "depot-columns")
+        assert (finding.level, "without Spark the mapping does not run" in finding.message) == (level, True), (
+            finding.message
+        )
 
     @pytest.mark.parametrize("mapping", [{}, {"key": "source"}], ids=["own", "mapped"])
     def test_a_ledger(self, world: World, tmp_path: Path, mapping: dict[str, str]) -> None:
         """A ledger has the columns of messages, but as a depot it is refused, as a run refuses it."""
         world.depot, world.ledger = world.ledger, str(tmp_path / "new")
-        found = of(seen(world, depot_columns=mapping), "depot-columns")
-        assert (found.level, "is a ledger, not a depot" in found.message) == ("error", True), found.message
+        finding = of(seen(world, depot_columns=mapping), "depot-columns")
+        assert (finding.level, "is a ledger, not a depot" in finding.message) == ("error", True), finding.message
 
     def test_catalog_name(self, world: World) -> None:
         """A catalog table with an unknown path cannot be checked, which is only a warning."""
@@ -229,17 +231,17 @@ class TestFeatures:
         described["schemaString"] = json.dumps(fields)
         described["configuration"]["delta.columnMapping.mode"] = "name"
         upgrade(world.depot, "columnMapping", {"metaData": described})
-        found = of(seen(world), "depot-readable")
-        assert (found.level, "Column mapping" in found.message) == ("error", True), found.message
+        finding = of(seen(world), "depot-readable")
+        assert (finding.level, "Column mapping" in finding.message) == ("error", True), finding.message
         assert of(seen(world, engine="spark"), "depot-readable").level == "warning"
 
     def test_unknown_feature(self, world: World) -> None:
         """A table that delta-rs does not even open is an error that names the feature."""
         upgrade(world.depot, "telepathy")
-        found = of(seen(world), "depot")
-        assert found.level == "error"
-        assert "WINDROW-TABLE-UNREADABLE" in found.message
-        assert "telepathy" in found.message
+        finding = of(seen(world), "depot")
+        assert finding.level == "error"
+        assert "WINDROW-TABLE-UNREADABLE" in finding.message
+        assert "telepathy" in finding.message
 
 
 def upgrade(location: str, feature: str, more: Row | None = None) -> None:
@@ -263,9 +265,9 @@ class TestLedger:
     def test_books(self, world: World) -> None:
         """A ledger that lost rows does not balance, which is an error that names verify."""
         DeltaTable(world.ledger).delete("state = 'open'")
-        found = of(seen(world), "ledger-books")
-        assert (found.level, "windrow verify" in found.hint) == ("error", True)
-        assert found.message == "the books do not balance: 2 messages read, 0 in batches, 0 rejected"
+        finding = of(seen(world), "ledger-books")
+        assert (finding.level, "windrow verify" in finding.hint) == ("error", True)
+        assert finding.message == "the books do not balance: 2 messages read, 0 in batches, 0 rejected"
 
     def test_history(self, world: World) -> None:
         """A history that lost a microbatch without messages is found by its number."""
@@ -285,14 +287,14 @@ class TestLedger:
     def test_retention(self, world: World) -> None:
         """`retention` does not change an existing ledger: a difference is a warning."""
         assert of(seen(world, retention="2160h"), "ledger-retention").level == "ok"
-        found = of(seen(world, retention="30d"), "ledger-retention")
-        assert (found.level, "for 90d, but the setting retention is 30d" in found.message) == ("warning", True)
+        finding = of(seen(world, retention="30d"), "ledger-retention")
+        assert (finding.level, "for 90d, but the setting retention is 30d" in finding.message) == ("warning", True)
 
     def test_rules(self, world: World) -> None:
         """Rules that the next run changes are named."""
-        found = of(seen(world, rules={"window": "20s"}), "ledger-rules")
-        assert "window from 10s to 20s" in found.message
-        assert "max_delay" not in found.message
+        finding = of(seen(world, rules={"window": "20s"}), "ledger-rules")
+        assert "window from 10s to 20s" in finding.message
+        assert "max_delay" not in finding.message
 
     def test_too_much(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         """Many files, or many commits, are warnings."""
@@ -312,8 +314,8 @@ class TestClocks:
     def test_stamps_of_the_future(self, world: World) -> None:
         """Messages stamped further ahead of the wall clock than max_clock_skew are a warning that says by how much."""
         world.publish([message("c", NOW, written() + 3 * HOUR)])
-        found = of(seen(world), "clock-stamps")
-        assert (found.level, "up to 3h ahead" in found.message) == ("warning", True)
+        finding = of(seen(world), "clock-stamps")
+        assert (finding.level, "up to 3h ahead" in finding.message) == ("warning", True)
         assert "clock-stamps" not in wrong(seen(world, max_clock_skew="3h"))
 
     def test_one_clock_for_all(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,8 +325,12 @@ class TestClocks:
         world.runner(EngineFactory("embedded")).flush()
         world.publish([message(key="late", event_time=NOW - HOUR, received_at=NOW - HOUR)])
         world.runner(EngineFactory("embedded")).once()
-        found = of(seen(world), "clock-shared")
-        assert (found.level, "1 of them only" in found.message, "Map source" in found.hint) == ("warning", True, True)
+        finding = of(seen(world), "clock-shared")
+        assert (finding.level, "1 of them only" in finding.message, "Map source" in finding.hint) == (
+            "warning",
+            True,
+            True,
+        )
 
 
 def test_a_check_that_fails(world: World) -> None:
@@ -333,7 +339,7 @@ def test_a_check_that_fails(world: World) -> None:
         file.unlink()
     findings = seen(world)
     failed = [finding for finding in findings if finding.code == "check"]
-    assert [(one.level, " ".join(one.message.split()[:5])) for one in failed] == [
+    assert [(finding.level, " ".join(finding.message.split()[:5])) for finding in failed] == [
         ("error", "the check of books failed:"),
         ("error", "the check of warnings failed:"),
     ]
