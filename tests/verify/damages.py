@@ -19,9 +19,9 @@ INSIDE = ("type", "event_time", "received_at", "sequence", "payload")
 
 def mend(batch: Row) -> None:
     """Make id, count, bytes and times of a batch those of its window and messages."""
-    inside = sorted(batch["messages"], key=lambda one: (one["event_time"], one["type"]))
+    inside = sorted(batch["messages"], key=lambda message: (message["event_time"], message["type"]))
     start = (batch["window_start"] - EPOCH) // TICK
-    names = (one.replace("%", "%25").replace("/", "%2F") for one in (batch["source"], batch["key"]))
+    names = (name.replace("%", "%25").replace("/", "%2F") for name in (batch["source"], batch["key"]))
     batch |= {
         "id": "/".join(["batch", *names, str(start), str(batch["part"])]),
         "messages": inside,
@@ -42,9 +42,9 @@ def neighbours(rows: Rows) -> Iterator[tuple[Row, Row]]:
     """Yield batches that timed out and follow each other in their stream, each whole."""
     timed = [row for row in rows if row["close_reason"] == "timeout"]
     order = sorted(timed, key=lambda row: (row["source"], row["key"], row["window_start"], row["part"]))
-    for one, other in pairwise(order):
-        if (one["source"], one["key"]) == (other["source"], other["key"]) and one["part"] == other["part"] == 0:
-            yield one, other
+    for left, right in pairwise(order):
+        if (left["source"], left["key"]) == (right["source"], right["key"]) and left["part"] == right["part"] == 0:
+            yield left, right
 
 
 def misname(stream: tuple[str, str]) -> Damage:
@@ -58,28 +58,28 @@ def misname(stream: tuple[str, str]) -> Damage:
 
 def move_message(rows: Rows) -> None:
     """Move the last message of a batch to the next one, and the border between them."""
-    for one, other in neighbours(rows):
-        last = one["messages"][-1]
-        end_time = min(other["window_end"], last["event_time"] + WINDOW)
-        alone = one["first_event_time"] < last["event_time"] != one["messages"][-2]["event_time"]
-        if alone and other["last_event_time"] < end_time and last["type"] not in [m["type"] for m in other["messages"]]:
-            other["messages"].append(one["messages"].pop())
-            end(one, last["event_time"])
-            other["window_start"] = last["event_time"]
-            end(other, end_time)
-            mend(one)
-            mend(other)
+    for left, right in neighbours(rows):
+        last = left["messages"][-1]
+        end_time = min(right["window_end"], last["event_time"] + WINDOW)
+        alone = left["first_event_time"] < last["event_time"] != left["messages"][-2]["event_time"]
+        if alone and right["last_event_time"] < end_time and last["type"] not in [m["type"] for m in right["messages"]]:
+            right["messages"].append(left["messages"].pop())
+            end(left, last["event_time"])
+            right["window_start"] = last["event_time"]
+            end(right, end_time)
+            mend(left)
+            mend(right)
             return
     raise LookupError("no such neighbours")
 
 
 def shift_window(rows: Rows) -> None:
     """Let a window begin and end a microsecond earlier."""
-    for one, other in neighbours(rows):
-        if one["window_end"] < other["window_start"] and other["last_event_time"] < end_of(other):
-            other["window_start"] -= TICK
-            end(other, other["window_end"] - TICK)
-            mend(other)
+    for left, right in neighbours(rows):
+        if left["window_end"] < right["window_start"] and right["last_event_time"] < end_of(right):
+            right["window_start"] -= TICK
+            end(right, right["window_end"] - TICK)
+            mend(right)
             return
     raise LookupError("no such window")
 
@@ -190,7 +190,7 @@ def shift_floor(kind: str) -> Damage:
         for clock in ["clock", "floor"] if kind == "data" else ["floor"]:
             moved[clock] += TICK
         later = [row for row in rows if (row["microbatch"] or 0) > history["microbatch"] and row["clocks"]]
-        if not any(one["source"] == moved["source"] for row in later for one in row["clocks"]):
+        if not any(clock_row["source"] == moved["source"] for row in later for clock_row in row["clocks"]):
             progress = first(rows, "progress", lambda row: row["source"] == moved["source"] and not control(row))
             progress |= {"clock": moved["clock"], "floor": moved["floor"]}
 
@@ -203,8 +203,8 @@ def shift_cut(rows: Rows) -> None:
     source = flush["clocks"][0]["source"]
     later = [row for row in rows if (row["microbatch"] or 0) >= flush["microbatch"] and row["clocks"]]
     clocks = [clock for row in later for clock in row["clocks"] if clock["source"] == source]
-    for one in [*clocks, first(rows, "progress", lambda row: row["source"] == source and not control(row))]:
-        one["cut"] += TICK
+    for row in [*clocks, first(rows, "progress", lambda row: row["source"] == source and not control(row))]:
+        row["cut"] += TICK
 
 
 def close_later(rows: Rows) -> None:

@@ -104,12 +104,12 @@ class TestBounded:
         steps: list[VerifyProgress] = []
         report = verify(world.depot, world.ledger, progress=steps.append)
         assert (steps[0], report.ok) == (VerifyProgress(), True)
-        start, *told, last = steps[1:]
+        start, *steps_between, last = steps[1:]
         books, version = report.books[0], world.version()
         accepted = books.in_open_batches + books.in_closed_batches
         assert start == VerifyProgress(version, 0, 1, 0, books.streams, 0, accepted, 0)
-        assert len(told) == books.streams
-        assert told[-1] == replace(start, derived_messages=accepted)
+        assert len(steps_between) == books.streams
+        assert steps_between[-1] == replace(start, derived_messages=accepted)
         assert last == VerifyProgress(version, 1, 1, books.streams, books.streams, accepted, accepted, 0)
 
     def test_forgotten(self, world: World, embedded: EngineFactory) -> None:

@@ -67,8 +67,8 @@ def test_many_faults(spark: SparkSession, world: World, monkeypatch: pytest.Monk
     damage(world, together)
     versions.append(world.version())
     expected = verify(world.depot, world.ledger, versions, max_memory_bytes=SMALL)
-    found = {difference.check for difference in expected.differences}
-    assert {"lost", "clock_ahead", "decisions", "windows by the rules", "messages by the rules"} <= found
+    checks = {difference.check for difference in expected.differences}
+    assert {"lost", "clock_ahead", "decisions", "windows by the rules", "messages by the rules"} <= checks
     monkeypatch.setattr(executors, "MESSAGES_OF_A_PARTITION", 100)
     report = by_spark(world, versions, max_memory_bytes=SMALL)
     assert without_logs(report) == without_logs(expected)

@@ -46,7 +46,7 @@ def flip(file: Path, column: str) -> None:
     """Flip all bits in which a column's values are kept."""
     group = pq.ParquetFile(file).metadata.row_group(0)
     columns = [group.column(at) for at in range(group.num_columns)]
-    place = next(one for one in columns if one.path_in_schema == column)
+    place = next(chunk for chunk in columns if chunk.path_in_schema == column)
     start = min(at for at in (place.dictionary_page_offset, place.data_page_offset) if at)
     end, content = start + place.total_compressed_size, bytearray(file.read_bytes())
     content[start:end] = bytes(byte ^ 0xFF for byte in content[start:end])

@@ -101,6 +101,6 @@ def test_stream_that_is_too_large(world: World, monkeypatch: pytest.MonkeyPatch)
 
 def test_full_disk(world: World) -> None:
     """A disk without room for temporary files is an error that says what to do."""
-    said = subprocess.check_output([sys.executable, "-c", FULL_DISK, world.depot, world.ledger], text=True)
-    assert "no room for temporary rows" in said
-    assert "Set TMPDIR" in said
+    output = subprocess.check_output([sys.executable, "-c", FULL_DISK, world.depot, world.ledger], text=True)
+    assert "no room for temporary rows" in output
+    assert "Set TMPDIR" in output

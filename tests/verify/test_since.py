@@ -229,7 +229,7 @@ def misname(batch: Row) -> None:
 class TestWrong:
     @pytest.mark.parametrize("where", [joint, new])
     @pytest.mark.parametrize(
-        ("fault", "found"),
+        ("fault", "checks"),
         [
             (lose, {"lost"}),
             (double, {"duplicated"}),
@@ -242,7 +242,7 @@ class TestWrong:
         later: World,
         where: Callable[[list[Row], int], Row],
         fault: Callable[[Row], None],
-        found: set[str],
+        checks: set[str],
     ) -> None:
         """A message that is lost, doubled or altered in a batch of the new part is found, and so is a batch that is not
         as the rules make it; also if it was open then and closed later.
@@ -250,22 +250,22 @@ class TestWrong:
         alter(later, "closed", lambda rows: fault(where(rows, recorded(later).verified.microbatch)))
         report = check(later)
         assert report.since is not None
-        assert found <= {difference.check for difference in report.differences}
+        assert checks <= {difference.check for difference in report.differences}
 
     @pytest.mark.parametrize(
-        ("change", "found"),
+        ("change", "check_name"),
         [
             (lambda rows: rows[1:], "lost"),
             (lambda rows: [*rows, rows[0] | {"id": f"{rows[0]['id']}9"}], "duplicated"),
             (lambda rows: rows[0].update(reason="too_far_ahead"), "decisions"),
         ],
     )
-    def test_rejection(self, later: World, change: Change, found: str) -> None:
+    def test_rejection(self, later: World, change: Change, check_name: str) -> None:
         """A rejection of the new part that is lost, doubled or has another reason is found."""
         alter(later, "rejected", change)
         report = check(later)
         assert report.since is not None
-        assert found in {difference.check for difference in report.differences}
+        assert check_name in {difference.check for difference in report.differences}
 
     def test_open_batch(self, later: World) -> None:
         """A message that is lost from a batch that is still open is found."""

@@ -161,8 +161,8 @@ class TestClean:
         """Whoever asks is told before the depot is read, and how far each version is."""
         steps: list[VerifyProgress] = []
         verify(world.depot, world.ledger, [3, 1], steps.append)
-        done = [(step.ledger_version, step.parts_done, step.parts) for step in steps]
-        assert done == [(-1, 0, 0), (1, 0, 1), (1, 1, 1), (3, 0, 1), (3, 1, 1)]
+        progress = [(step.ledger_version, step.parts_done, step.parts) for step in steps]
+        assert progress == [(-1, 0, 0), (1, 0, 1), (1, 1, 1), (3, 0, 1), (3, 1, 1)]
 
     def test_independent(self):
         """Nothing that writes ledgers is imported: a mistake there cannot hide itself here."""
@@ -261,7 +261,7 @@ class TestMessages:
 
         def skip(rows: list[Row]) -> None:
             for row in rows:
-                if row["id"] == "progress" or row["microbatch"] == max(one["microbatch"] or 0 for one in rows):
+                if row["id"] == "progress" or row["microbatch"] == max(other["microbatch"] or 0 for other in rows):
                     row["depot_version"] += 1
 
         report = rewrite(world, skip)
@@ -353,7 +353,7 @@ class TestHistory:
 
         def beyond(rows: list[Row]) -> None:
             for row in rows:
-                if row["id"] == "progress" or row["microbatch"] == max(one["microbatch"] or 0 for one in rows):
+                if row["id"] == "progress" or row["microbatch"] == max(other["microbatch"] or 0 for other in rows):
                     row["depot_version"] = 99
 
         assert found(rewrite(world, beyond)) == {"depot"}

@@ -20,8 +20,8 @@ def check_invariants(ledger: Ledger) -> list[Found]:
             load_nothing(connection, rows)
             for schema in ("part", "overall"):
                 create_views(connection, schema)
-            found: list[Found] = [*check_overall(connection)]
+            findings: list[Found] = [*check_overall(connection)]
             for part in divide([rows.byte_count], MEMORY_BYTES):
                 load_part(connection, part, dict.fromkeys(OF_LEDGER, rows))
-                found += check_part(connection)
-    return merge_findings(found)
+                findings += check_part(connection)
+    return merge_findings(findings)

@@ -63,11 +63,11 @@ TOGETHER = (
 def assert_alike(left: QualityResult, right: QualityResult) -> None:
     """Two checks of one ledger say the same of it; of many failing rows each may show others."""
     assert len(left.outcomes) == len(right.outcomes)
-    for one, other in zip(left.outcomes, right.outcomes, strict=True):
-        shown = sorted(map(json.dumps, one.rows)), sorted(map(json.dumps, other.rows))
-        assert len(shown[0]) == len(shown[1]), one.name
-        assert (one.failed_count or 0) > len(one.rows) or shown[0] == shown[1], one.name
-        assert replace(one, rows=()) == replace(other, rows=())
+    for outcome, counterpart in zip(left.outcomes, right.outcomes, strict=True):
+        shown = sorted(map(json.dumps, outcome.rows)), sorted(map(json.dumps, counterpart.rows))
+        assert len(shown[0]) == len(shown[1]), outcome.name
+        assert (outcome.failed_count or 0) > len(outcome.rows) or shown[0] == shown[1], outcome.name
+        assert replace(outcome, rows=()) == replace(counterpart, rows=())
     assert replace(left, outcomes=()) == replace(right, outcomes=())
 
 
@@ -100,7 +100,7 @@ class TestClean:
         assert all(INVARIANTS[name].about in pages for name in ("books_balance", "message_once", "rejected_id"))
         document = json.loads(json.dumps(checked.to_dict()))
         assert (document["ok"], document["failed"]["critical"], document["rows"]["closed"]) == (True, 0, 40)
-        (ahead,) = [one for one in document["outcomes"] if one["name"] == "rejected_clock_ahead"]
+        (ahead,) = [outcome for outcome in document["outcomes"] if outcome["name"] == "rejected_clock_ahead"]
         assert (ahead["passed"], ahead["failed_count"], ahead["rows"][0]["reason"]) == (False, 5, "clock_ahead")
 
 
@@ -131,16 +131,18 @@ class TestWarnings:
         monkeypatch.setitem(SHARES, "split_share", 0.2)
         monkeypatch.setitem(SHARES, "sliver_share", 0.1)
         min_count = 10
-        said = {
+        messages = {
             warning.code.replace("-", "_"): warning.message
             for warning in warnings_of(open_ledger(world.ledger), min_count)
         }
         checked = quality.check(session, world.ledger, min_count=min_count)
-        found = {failure.name: failure for failure in checked.failures("warning") if failure.name.startswith("ledger")}
-        assert said.keys() == found.keys() == {name for name in WARNINGS if name.startswith("ledger")}
-        for name, outcome in found.items():
+        failures = {
+            failure.name: failure for failure in checked.failures("warning") if failure.name.startswith("ledger")
+        }
+        assert messages.keys() == failures.keys() == {name for name in WARNINGS if name.startswith("ledger")}
+        for name, outcome in failures.items():
             (row,) = outcome.rows
-            assert all(f"{value:,}" in said[name] for value in row.values() if isinstance(value, int)), name
+            assert all(f"{value:,}" in messages[name] for value in row.values() if isinstance(value, int)), name
         quiet = quality.check(session, world.ledger, min_count=10_000)
         assert [failure.name for failure in quiet.failures("warning")] == ["rejected_share"]
         kept = World(tmp_path / "kept", clock)
@@ -305,7 +307,7 @@ class TestPage:
         """The Python of the page runs, with an expectation of one's own that fails, with Spark and without."""
         (block,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
         library()  # a warning of its import is no error
-        found: dict[str, Any] = {"spark": session}
-        exec(block.replace("/srv/data/ledger", world.ledger), found)  # noqa: S102 - our own page
-        (own,) = [outcome for outcome in found["checked"].outcomes if outcome.name == "none_of_ours"]
+        namespace: dict[str, Any] = {"spark": session}
+        exec(block.replace("/srv/data/ledger", world.ledger), namespace)  # noqa: S102 - our own page
+        (own,) = [outcome for outcome in namespace["checked"].outcomes if outcome.name == "none_of_ours"]
         assert (own.severity, own.passed, own.failed_count) == ("critical", False, 5)

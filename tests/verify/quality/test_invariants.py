@@ -21,8 +21,8 @@ CRITICAL = {name for name, invariant in INVARIANTS.items() if invariant.severity
 
 def failing(world: World) -> dict[str, int]:
     """Return the invariants that fail in the latest version, with as many examples as they show."""
-    found = check_invariants(open_ledger(world.ledger))
-    return {difference.check: len(difference.examples) for difference in found}
+    differences = check_invariants(open_ledger(world.ledger))
+    return {difference.check: len(difference.examples) for difference in differences}
 
 
 def test_every_one_can_fail() -> None:
@@ -64,7 +64,7 @@ def test_verify_reports_them(world: World) -> None:
     """What fails is a difference of the report, which says what is expected in the words of the invariant."""
     damage(world, DAMAGES["batch_message_count"])
     report = verify(world.depot, world.ledger)
-    (difference,) = [one for one in report.differences if one.check == "batch_message_count"]
+    (difference,) = [difference for difference in report.differences if difference.check == "batch_message_count"]
     assert (difference.expected, difference.found) == (INVARIANTS["batch_message_count"].about, "1 rows")
     assert (difference.examples[0]["message_count"], report.ok) == (99, False)
 
