@@ -22,20 +22,20 @@ def main() -> int:
         say(f"The model needs {' and '.join(absent)}.")
         say("Install them (Debian, Ubuntu: apt-get install spin gcc; macOS: brew install spin).")
         return 3
-    held = [checked(run) for run in runs() if chosen.only in run.name]
-    found = [checked(bug) for bug in bugs() if chosen.only in bug.name]
+    run_results = [checked(run) for run in runs() if chosen.only in run.name]
+    bug_results = [checked(bug) for bug in bugs() if chosen.only in bug.name]
     if chosen.write:
-        write_runs(held)
-        write_bugs(found)
+        write_runs(run_results)
+        write_bugs(bug_results)
     if chosen.json:
-        sys.stdout.write(f"{json.dumps([asdict(one) for one in [*held, *found]])}\n")
-    return int(any(one.broken for one in held) or not all(one.broken for one in found))
+        sys.stdout.write(f"{json.dumps([asdict(result) for result in [*run_results, *bug_results]])}\n")
+    return int(any(result.broken for result in run_results) or not all(result.broken for result in bug_results))
 
 
-def checked(wanted: Check) -> CheckResult:
+def checked(case: Check) -> CheckResult:
     """Check one run, and say what came out."""
-    say(f"{wanted.name} ...")
-    result = check(wanted)
+    say(f"{case.name} ...")
+    result = check(case)
     outcome = f"breaks {result.broken} in {result.steps} steps" if result.broken else "every property holds"
     say(f"  {result.states:,} states, {result.seconds} s: {outcome}")
     return result

@@ -45,12 +45,12 @@ class CheckResult:
 
 def runs() -> list[Check]:
     """Return the runs without bugs."""
-    return [Check(one["name"], one["model"], one["with"]) for one in _entries()["run"]]
+    return [Check(entry["name"], entry["model"], entry["with"]) for entry in _entries()["run"]]
 
 
 def bugs() -> list[Check]:
     """Return the runs with bugs."""
-    return [Check(one["name"], one["model"], flag=one["flag"]) for one in _entries()["bug"]]
+    return [Check(entry["name"], entry["model"], flag=entry["flag"]) for entry in _entries()["bug"]]
 
 
 def missing() -> list[str]:
@@ -58,22 +58,22 @@ def missing() -> list[str]:
     return [name for name in NEEDED if shutil.which(name) is None]
 
 
-def check(wanted: Check) -> CheckResult:
+def check(case: Check) -> CheckResult:
     """Try every schedule of a model. Raises RuntimeError if the checker does not finish."""
     began = time.monotonic()
-    flags = [f"-D{name}={value}" for name, value in wanted.constants.items()]
-    flags += [f"-D{flag}" for flag in wanted.flag.split()]
+    flags = [f"-D{name}={value}" for name, value in case.constants.items()]
+    flags += [f"-D{flag}" for flag in case.flag.split()]
     with tempfile.TemporaryDirectory(prefix="windrow-model-") as place:
-        shutil.copy(HERE / f"{wanted.model}.pml", place)
-        _called(place, "spin", "-a", *flags, f"{wanted.model}.pml")
-        _called(place, "gcc", *OPTIONS, *(["-DBFS"] if wanted.flag else []), "-o", "pan", "pan.c")
-        said = _called(place, "./pan", "-E", "-m1000000")
-    states, broken = STATES.search(said), BROKEN.search(said)
-    if states is None or (broken is None and NOT_ALL in said):
-        raise RuntimeError(f"{wanted.name}: the checker did not finish:\n{said[-2_000:]}")
-    bounds = ", ".join(f"{value} {name.lower()}" for name, value in wanted.constants.items())
-    found = (broken[1], int(broken[2])) if broken else (None, None)
-    return CheckResult(wanted.name, bounds, int(states[1]), round(time.monotonic() - began, 1), *found)
+        shutil.copy(HERE / f"{case.model}.pml", place)
+        _called(place, "spin", "-a", *flags, f"{case.model}.pml")
+        _called(place, "gcc", *OPTIONS, *(["-DBFS"] if case.flag else []), "-o", "pan", "pan.c")
+        output = _called(place, "./pan", "-E", "-m1000000")
+    states, broken = STATES.search(output), BROKEN.search(output)
+    if states is None or (broken is None and NOT_ALL in output):
+        raise RuntimeError(f"{case.name}: the checker did not finish:\n{output[-2_000:]}")
+    bounds = ", ".join(f"{value} {name.lower()}" for name, value in case.constants.items())
+    failure = (broken[1], int(broken[2])) if broken else (None, None)
+    return CheckResult(case.name, bounds, int(states[1]), round(time.monotonic() - began, 1), *failure)
 
 
 def _entries() -> dict[str, list[dict[str, object]]]:

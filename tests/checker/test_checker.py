@@ -27,24 +27,24 @@ class TestModel:
         assert result.states > 10_000
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("wanted", runs(), ids=lambda wanted: wanted.name)
-    def test_whole(self, wanted: Check) -> None:
+    @pytest.mark.parametrize("case", runs(), ids=lambda case: case.name)
+    def test_whole(self, case: Check) -> None:
         """Every property holds in every schedule of each run."""
-        assert check(wanted).broken is None
+        assert check(case).broken is None
 
-    @pytest.mark.parametrize("wanted", bugs(), ids=lambda wanted: wanted.flag)
-    def test_bug(self, wanted: Check) -> None:
+    @pytest.mark.parametrize("case", bugs(), ids=lambda case: case.flag)
+    def test_bug(self, case: Check) -> None:
         """Each bug breaks a property."""
-        assert check(wanted).broken is not None
+        assert check(case).broken is not None
 
 
 def test_every_run_is_on_the_page() -> None:
     """The page has each run, all of whose properties hold, and each bug, which was found."""
     checked = {row[0]: row[-1] for row in cells("reference/model.md", 5)}
-    found = {row[0]: row[-1] for row in cells("reference/model.md", 4)}
+    results = {row[0]: row[-1] for row in cells("reference/model.md", 4)}
     assert checked == {run.name: "all hold" for run in runs()}
-    assert found.keys() == {bug.name for bug in bugs()}
-    assert "not found" not in found.values()
+    assert results.keys() == {bug.name for bug in bugs()}
+    assert "not found" not in results.values()
 
 
 def test_functions_are_there() -> None:
@@ -52,5 +52,5 @@ def test_functions_are_there() -> None:
     named = FUNCTION.findall(PAGE.read_text(encoding="utf-8"))
     assert len(named) > 15
     for path, name in named:
-        found = reduce(getattr, name.split("."), import_module(f"windrow.{path.replace('/', '.')}"))
-        assert callable(found) or isinstance(found, property), name
+        function = reduce(getattr, name.split("."), import_module(f"windrow.{path.replace('/', '.')}"))
+        assert callable(function) or isinstance(function, property), name
