@@ -28,10 +28,10 @@ class TestPeers:
 
     def test_windows_of_spark(self, spark: Any, tmp_path: Path) -> None:
         """Spark's windows put several values of a type into a batch and stay open until somebody sends."""
-        found = three_cuts(spark, WINDOWS[0], inputs.sample(4_000), 2, tmp_path)["all at once"]
-        assert found.end.mixed > 0
-        assert found.waiting > 0
-        assert found.again == found.end.rows
+        cut = three_cuts(spark, WINDOWS[0], inputs.sample(4_000), 2, tmp_path)["all at once"]
+        assert cut.end.mixed > 0
+        assert cut.waiting > 0
+        assert cut.again == cut.end.rows
 
     def test_windows_of_the_calendar(self, spark: Any, tmp_path: Path) -> None:
         """Windrow's windows on the calendar are as many however the log is cut, lose nothing, and begin where Spark's
@@ -47,11 +47,11 @@ class TestPeers:
 
     def test_windows_of_flink(self, spark: Any, tmp_path: Path) -> None:
         """Flink's windows hold what Spark's do, stay open until somebody sends, and come again without checkpoint."""
-        messages, found = inputs.sample(4_000), []
+        messages, outcomes = inputs.sample(4_000), []
         for peer in (WINDOWS[0], FLINK_PEERS[0]):
             inputs.write(tmp_path / peer.program / "depot", messages, 2)
-            found.append(counts(spark, peer, messages, tmp_path / peer.program, 2))
-        of_spark, of_flink = found
+            outcomes.append(counts(spark, peer, messages, tmp_path / peer.program, 2))
+        of_spark, of_flink = outcomes
         assert of_flink.end.batches & of_spark.end.batches
         assert of_flink.waiting > 0
         assert of_flink.again == of_flink.end.rows

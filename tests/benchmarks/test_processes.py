@@ -41,8 +41,8 @@ class TestRun:
 
     def test_environment(self) -> None:
         """The command gets its variables on top of those that are there."""
-        asked = "import os; assert os.environ['WINDROW_BENCH'] == 'on' and os.environ['PATH']"
-        assert processes.run([sys.executable, "-c", asked], {"WINDROW_BENCH": "on"}).seconds > 0
+        program = "import os; assert os.environ['WINDROW_BENCH'] == 'on' and os.environ['PATH']"
+        assert processes.run([sys.executable, "-c", program], {"WINDROW_BENCH": "on"}).seconds > 0
 
     def test_windrow(self) -> None:
         """A command of Windrow runs with this Python."""
@@ -52,8 +52,8 @@ class TestRun:
 def test_new_process() -> None:
     """A process counts when it is found a second time: at first it may show the memory of the one that started it."""
     peak = processes.Peak()
-    for held in ({1: 50}, {1: 60}, {1: 60, 2: 60}, {1: 70, 2: 5}, {1: 40}):
-        peak.look(held)
+    for byte_counts in ({1: 50}, {1: 60}, {1: 60, 2: 60}, {1: 70, 2: 5}, {1: 40}):
+        peak.look(byte_counts)
     assert peak.byte_count == 75
 
 
@@ -64,8 +64,8 @@ def test_family() -> None:
     ) as parent:
         assert parent.stdout is not None
         parent.stdout.readline()
-        found = processes.family(parent.pid)
-        assert list(found.values()) == [0, 1]
-        assert all("python" in name and byte_count > 0 for name, byte_count in map(processes.status, found))
+        family = processes.family(parent.pid)
+        assert list(family.values()) == [0, 1]
+        assert all("python" in name and byte_count > 0 for name, byte_count in map(processes.status, family))
         parent.communicate("\n")
-    assert [processes.status(one) for one in found] == [("", 0), ("", 0)]
+    assert [processes.status(pid) for pid in family] == [("", 0), ("", 0)]

@@ -38,10 +38,10 @@ def settings(depot: Path, ledger: Path) -> windrow.Settings:
 class TestGenerated:
     def test_versions_have_everything_once(self, spark: Any, batched: tuple[Path, Path]) -> None:
         """What is measured arrives once, or twice where it is sent again, each with a sequence of its own."""
-        found = spark.read.format("delta").load(str(batched[0]))
-        assert found.where("sequence % 2 = 0").count() == FLEET.messages
-        assert found.count() == found.select("sequence").distinct().count() > FLEET.messages
-        assert {row[0] for row in found.select("source").distinct().collect()} == set(FLEET.sources)
+        messages = spark.read.format("delta").load(str(batched[0]))
+        assert messages.where("sequence % 2 = 0").count() == FLEET.messages
+        assert messages.count() == messages.select("sequence").distinct().count() > FLEET.messages
+        assert {row[0] for row in messages.select("source").distinct().collect()} == set(FLEET.sources)
 
     def test_versions_follow(self, spark: Any) -> None:
         """Nothing of a later version arrived before something of an earlier one."""
@@ -63,9 +63,9 @@ class TestGenerated:
 class TestChecks:
     def test_balance(self, spark: Any, batched: tuple[Path, Path]) -> None:
         """The books of an undisturbed ledger balance."""
-        found = accounts(spark, *batched)
-        assert found.balanced
-        assert found.messages > FLEET.messages
+        books = accounts(spark, *batched)
+        assert books.balanced
+        assert books.messages > FLEET.messages
 
     @pytest.mark.parametrize(("number", "amiss"), [(10, "lost"), (0, "balanced")])
     def test_lost(self, spark: Any, batched: tuple[Path, Path], tmp_path: Path, number: int, amiss: str) -> None:
@@ -73,8 +73,8 @@ class TestChecks:
         depot = tmp_path / "depot"
         whole = spark.read.format("delta").load(str(batched[0]))
         publish(whole.unionByName(whole.limit(number).withColumn("sequence", -F.col("sequence") - 1)), depot)
-        found = accounts(spark, depot, batched[1])
-        assert (found.lost, found.balanced) == (number, amiss == "balanced")
+        books = accounts(spark, depot, batched[1])
+        assert (books.lost, books.balanced) == (number, amiss == "balanced")
 
     def test_twice_unexpected_different(self, spark: Any, batched: tuple[Path, Path], tmp_path: Path) -> None:
         """Messages that stand twice, that nobody sent, and that are not as they were sent are told apart."""
@@ -85,14 +85,14 @@ class TestChecks:
         again = ledger.where("exists(messages, m -> m.sequence = 8)").withColumn("id", F.lit("again"))
         kept = again.withColumn("messages", F.expr("filter(messages, m -> m.sequence = 8)"))
         ledger.unionByName(kept).write.format("delta").save(str(tmp_path / "ledger"))
-        found = accounts(spark, tmp_path / "depot", tmp_path / "ledger")
-        assert (found.lost, found.twice, found.unexpected, found.different) == (0, 1, 2, 1)
+        books = accounts(spark, tmp_path / "depot", tmp_path / "ledger")
+        assert (books.lost, books.twice, books.unexpected, books.different) == (0, 1, 2, 1)
 
     def test_sample(self, spark: Any, batched: tuple[Path, Path]) -> None:
         """Streams are what `windrow.batch` makes of them by the same rules, and not by others."""
         some = FLEET.sources[:3]
-        found = sampled(spark, *batched, some, windrow.Rules())
-        assert (found.streams > 0, found.rows > 0, found.different) == (True, True, 0)
+        sample = sampled(spark, *batched, some, windrow.Rules())
+        assert (sample.streams > 0, sample.rows > 0, sample.different) == (True, True, 0)
         assert sampled(spark, *batched, some, windrow.Rules(window="7s")).different > 0
 
 
@@ -101,9 +101,9 @@ class TestMemory:
         """A peak is remembered until it is to be forgotten."""
         forget_peak()
         before = resident("VmHWM")
-        held = bytearray(100_000_000)
-        assert resident("VmHWM") - before >= len(held) // 2
-        del held
+        memory = bytearray(100_000_000)
+        assert resident("VmHWM") - before >= len(memory) // 2
+        del memory
         assert resident("VmHWM") > before
         forget_peak()
         assert resident("VmHWM") < before + 50_000_000

@@ -17,8 +17,8 @@ def increasing(table: pa.Table, column: str) -> bool:
 class TestStreams:
     def test_collectd(self) -> None:
         """Every stream sends each type once a second."""
-        found = streams.collectd(3, 4, 5)
-        counted = found.group_by(["source", "key", "type"]).aggregate([("payload", "count")])
+        messages = streams.collectd(3, 4, 5)
+        counted = messages.group_by(["source", "key", "type"]).aggregate([("payload", "count")])
         assert counted.num_rows == 3 * 4
         assert set(counted["payload_count"].to_pylist()) == {5}
 
@@ -27,12 +27,12 @@ class TestStreams:
         time.
         """
         for latest in (0, 75_000):
-            found = streams.one_stream(1_001, 1_000, 1, latest)
-            assert pc.count_distinct(found["key"]).as_py() == 1
+            messages = streams.one_stream(1_001, 1_000, 1, latest)
+            assert pc.count_distinct(messages["key"]).as_py() == 1
             span = duckdb.sql("SELECT max(event_time) - min(event_time) FROM found").fetchall()[0][0]
             assert span.total_seconds() == 1
-            assert increasing(found, "received_at")
-            assert increasing(found, "event_time") is (latest == 0)
+            assert increasing(messages, "received_at")
+            assert increasing(messages, "event_time") is (latest == 0)
 
     def test_many_streams(self) -> None:
         """Each key has one message of the type, and always the same source."""

@@ -39,15 +39,15 @@ def test_unknown_name(capsys: pytest.CaptureFixture[str]) -> None:
     """A name that nobody knows is an error that says which there are."""
     with pytest.raises(SystemExit):
         __main__.main(["kernel", "kernal"])
-    said = capsys.readouterr().err
-    assert "kernal" in said
-    assert all(name in said for name in BENCHMARKS)
+    output = capsys.readouterr().err
+    assert "kernal" in output
+    assert all(name in output for name in BENCHMARKS)
 
 
 def test_page_has_every_benchmark() -> None:
     """docs/performance.md says what each benchmark means, and its table has rows of each."""
-    told = list(BENCHMARKS)
+    names = list(BENCHMARKS)
     page = (Path(__file__).parents[2] / "docs" / "performance.md").read_text(encoding="utf-8")
-    assert re.findall(r"^\*\*(\w+)\*\*:", page, re.MULTILINE) == told
+    assert re.findall(r"^\*\*(\w+)\*\*:", page, re.MULTILINE) == names
     rows = re.findall(r"^\| (\w+) \|(?:[^|]*\|){4}$", page, re.MULTILINE)
-    assert list(dict.fromkeys(rows)) == ["benchmark", *told]
+    assert list(dict.fromkeys(rows)) == ["benchmark", *names]

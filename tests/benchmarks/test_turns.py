@@ -7,14 +7,14 @@ from benchmarks.turns import ratio, run_in_fresh_directory, time_interleaved, ti
 class TestInTurns:
     def test_order(self) -> None:
         """Each round calls `before` with its number and then every run once, in the order given."""
-        done: list[object] = []
+        calls: list[object] = []
 
         def run(name: str) -> float:
-            done.append(name)
+            calls.append(name)
             return 0.0
 
-        time_interleaved({name: partial(run, name) for name in "AB"}, 2, 1, done.append)
-        assert done == [0, "A", "B", 1, "A", "B", 2, "A", "B"]
+        time_interleaved({name: partial(run, name) for name in "AB"}, 2, 1, calls.append)
+        assert calls == [0, "A", "B", 1, "A", "B", 2, "A", "B"]
 
     def test_warm_up_is_dropped(self) -> None:
         """The seconds of the first rounds are not among those returned, the others are, in their order."""
@@ -23,9 +23,9 @@ class TestInTurns:
 
     def test_tells(self) -> None:
         """Before each run it is told which one it is, of which round."""
-        told: list[str] = []
-        time_interleaved({"A": lambda: 0.0, "B": lambda: 0.0}, 1, 1, tell=told.append)
-        assert told == ["round 1 of 2: A", "round 1 of 2: B", "round 2 of 2: A", "round 2 of 2: B"]
+        lines: list[str] = []
+        time_interleaved({"A": lambda: 0.0, "B": lambda: 0.0}, 1, 1, tell=lines.append)
+        assert lines == ["round 1 of 2: A", "round 1 of 2: B", "round 2 of 2: A", "round 2 of 2: B"]
 
 
 def test_ratio_is_of_the_same_round() -> None:
