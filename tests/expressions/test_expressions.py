@@ -566,8 +566,8 @@ def one_database(monkeypatch):
 def for_spark(column, expression, columns=ODD.column_names):
     """Return the select expression of one column for Spark, without its name."""
     select = mapped(column, expression, columns).spark_select(payload_type(column))
-    (found,) = (text for text in select if text.endswith(f" AS `{column}`"))
-    return found.removesuffix(f" AS `{column}`")
+    (selected,) = (text for text in select if text.endswith(f" AS `{column}`"))
+    return selected.removesuffix(f" AS `{column}`")
 
 
 def on_spark(spark, rows, expressions):
@@ -582,15 +582,15 @@ def on_duckdb(rows, expressions):
     """Return the values of the expressions without Spark, `ERROR` where there is an error instead."""
     import duckdb
 
-    found = []
+    columns = []
     with duckdb.connect() as database:
-        given = database.from_arrow(rows)
+        relation = database.from_arrow(rows)
         for text in expressions:
             sql = mapped("key", text, rows.column_names).duckdb_select(rows.schema)[1].removesuffix(' AS "key"')
             sql = f"{sql.replace('error(', 'concat(chr(0), chr(1), ')} AS x"
-            values = given.project(sql).to_arrow_table()["x"].to_pylist()
-            found.append(["ERROR" if value and value.startswith("\0\1") else value for value in values])
-    return found
+            values = relation.project(sql).to_arrow_table()["x"].to_pylist()
+            columns.append(["ERROR" if value and value.startswith("\0\1") else value for value in values])
+    return columns
 
 
 SHORT = [0, 1, -5, 1.5, -0.25, 12345, 1234567.5, True, False, None, "", "x", "ä", 'a "b"\n', "1e5", "3.5", "it's"]
@@ -686,8 +686,8 @@ def of_depot(column, expression, columns):
 def value_of(name, text, column=None):
     """Return what Spark selects as one column of the messages of a depot, without its name."""
     select = of_depot(column or name, text, ODD.column_names).spark_select(payload_type(column or name))
-    (found,) = (one for one in select if one.endswith(f" AS `{name}`"))
-    return found.removesuffix(f" AS `{name}`")
+    (selected,) = (item for item in select if item.endswith(f" AS `{name}`"))
+    return selected.removesuffix(f" AS `{name}`")
 
 
 def refusal(expressions, columns=COLUMNS, schema=None):
@@ -795,13 +795,13 @@ class TestOf:
 
 
 class TestInvalidValues:
-    @pytest.mark.parametrize(("column", "text", "value", "said"), INVALID)
-    def test_said(self, column, text, value, said):
+    @pytest.mark.parametrize(("column", "text", "value", "detail"), INVALID)
+    def test_said(self, column, text, value, detail):
         """A value that a depot's mapping cannot take is NULL, and its row says which value of which column it was."""
         rows = pa.table({"x": [value, None]})
-        found = of_depot(column, text, ["x"]).apply(rows).read_all()
-        assert found[INVALID_VALUE].to_pylist() == [said, None]
-        assert found[column].null_count >= 1 or column == "sequence"
+        messages = of_depot(column, text, ["x"]).apply(rows).read_all()
+        assert messages[INVALID_VALUE].to_pylist() == [detail, None]
+        assert messages[column].null_count >= 1 or column == "sequence"
 
     @pytest.mark.parametrize(("column", "text", "value", "expected"), VALID)
     def test_valid(self, column, text, value, expected):
@@ -815,16 +815,20 @@ class TestInvalidValues:
         kind = parse("STRUCT<a: DOUBLE, b: STRING>")
         rows = pa.table({"x": ["1.5", "warm", None], "y": ["b", "c", "d"]})
         for text in ("struct(x AS a, y AS b)", "named_struct('a', x, 'b', y)"):
-            found = of_depot("payload", text, ["x", "y"]).apply(rows, kind).read_all()
-            assert found[INVALID_VALUE].to_pylist() == [None, "payload.a: 'warm' is not a valid DOUBLE", None]
-            assert found["payload"].to_pylist() == [{"a": 1.5, "b": "b"}, {"a": None, "b": "c"}, {"a": None, "b": "d"}]
+            messages = of_depot("payload", text, ["x", "y"]).apply(rows, kind).read_all()
+            assert messages[INVALID_VALUE].to_pylist() == [None, "payload.a: 'warm' is not a valid DOUBLE", None]
+            assert messages["payload"].to_pylist() == [
+                {"a": 1.5, "b": "b"},
+                {"a": None, "b": "c"},
+                {"a": None, "b": "d"},
+            ]
 
     def test_attempts(self, one_database):
         """Where every value is valid, the attempt to cast gives what the cast gives, and says nothing."""
         import duckdb
 
-        given = pa.schema([duckdb_field(field) for field in ODD.schema])
-        rows = duckdb.connect(config={}).from_arrow(ODD.cast(given))
+        cast_schema = pa.schema([duckdb_field(field) for field in ODD.schema])
+        rows = duckdb.connect(config={}).from_arrow(ODD.cast(cast_schema))
         for column, texts in ALIKE.items():
             types = schema(payload_type(column)).append(pa.field(INVALID_VALUE, pa.string()))
             for text in texts:
@@ -849,9 +853,9 @@ class TestInvalidValues:
         """Comments, quotes and fields with the names of keywords are left as they are."""
         rows = pa.table({"a b": ["1", "x"], "s": [{"end": "3"}, {"end": "y"}]})
         text = "/* CAST( */ CAST(`a b` -- CASE\n AS BIGINT) + CAST(s.`end` AS BIGINT) -- END"
-        found = of_depot("sequence", text, rows.column_names).apply(rows).read_all()
-        assert found["sequence"].to_pylist() == [4, None]
-        assert found[INVALID_VALUE].to_pylist() == [None, "sequence: 'x' is not a valid BIGINT"]
+        messages = of_depot("sequence", text, rows.column_names).apply(rows).read_all()
+        assert messages["sequence"].to_pylist() == [4, None]
+        assert messages[INVALID_VALUE].to_pylist() == [None, "sequence: 'x' is not a valid BIGINT"]
 
 
 class TestStar:
@@ -1012,8 +1016,8 @@ class TestApply:
         """The payload of a float is the shortest text that reads back the same, as Java writes it."""
         rows = pa.table({"x": pa.array([-0.0, float("nan"), None, *spelled], type_)})
         for text in ("x", "CAST(x AS STRING)", "TRY_CAST(x AS STRING)"):
-            found = mapped("payload", text, ["x"]).apply(rows).read_all()["payload"].to_pylist()
-            assert found == ["-0.0", "NaN", None, *spelled.values()]
+            payloads = mapped("payload", text, ["x"]).apply(rows).read_all()["payload"].to_pylist()
+            assert payloads == ["-0.0", "NaN", None, *spelled.values()]
 
     @pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
     @pytest.mark.parametrize(("unit", "micros"), [("s", 10**6), ("ms", 1000), ("us", 1), ("ns", None)])
@@ -1056,7 +1060,7 @@ class TestBothEngines:
         theirs, ours = on_spark(spark, rows, expressions), on_duckdb(rows, expressions)
         for path, their, our in zip(JSON_PATHS, theirs, ours, strict=True):
             refused = {n for n, value in enumerate(our) if value == "ERROR"}
-            both = [one for one in zip(texts, their, our, strict=True) if one[1] != one[2] and one[2] != "ERROR"]
+            both = [row for row in zip(texts, their, our, strict=True) if row[1] != row[2] and row[2] != "ERROR"]
             assert (path, both[:3]) == (path, [])
             assert (path, [texts[n] for n in sorted(refused) if n < len(tidy)]) == (path, [])
 
@@ -1248,16 +1252,16 @@ class TestTyped:
         The negative of 0.0 is -0.0, which is another payload.
         """
         zeros = pa.table({"value": [0.0, -0.0]})
-        found = mapped("payload", "-value", ["value"]).apply(zeros, parse("DOUBLE")).read_all()["payload"]
-        assert list(map(repr, found.to_pylist())) == ["-0.0", "0.0"]
+        payloads = mapped("payload", "-value", ["value"]).apply(zeros, parse("DOUBLE")).read_all()["payload"]
+        assert list(map(repr, payloads.to_pylist())) == ["-0.0", "0.0"]
 
     def test_tried_truth(self):
         """
         TRY_CAST gives NULL for a text that is neither true nor false, also without Spark.
         """
         texts = pa.table({"text": ["true", " No\n", "on", "", "maybe", None]})
-        found = mapped("payload", "TRY_CAST(text AS BOOLEAN)").apply(texts, parse("BOOLEAN")).read_all()["payload"]
-        assert found.to_pylist() == [True, False, None, None, None, None]
+        payloads = mapped("payload", "TRY_CAST(text AS BOOLEAN)").apply(texts, parse("BOOLEAN")).read_all()["payload"]
+        assert payloads.to_pylist() == [True, False, None, None, None, None]
 
     @pytest.mark.parametrize(("kind", "text"), [("DOUBLE", "'1d'"), ("DOUBLE", "'1e400'"), ("BOOLEAN", "'maybe'")])
     def test_stops(self, kind, text):
