@@ -57,9 +57,9 @@ def messages(seed: int, scenario: Scenario) -> pa.Table:
     lead = np.where((device == 3) & (measured >= CHANGE), LEAD, 0) if scenario is Scenario.FAST_CLOCK else 0
     table = pa.table(
         {
-            "source": [f"device-{one}" for one in device],
-            "key": [f"sensor-{one}" for one in key],
-            "type": [("temperature", "pressure", "humidity")[one] for one in kind],
+            "source": [f"device-{number}" for number in device],
+            "key": [f"sensor-{number}" for number in key],
+            "type": [("temperature", "pressure", "humidity")[number] for number in kind],
             "event_time": measured + lead,
             "received_at": measured + delay,
             "sequence": np.arange(count),
@@ -75,7 +75,7 @@ def messages(seed: int, scenario: Scenario) -> pa.Table:
 
 def tail() -> pa.Table:
     """Return one message of each device half a day later, which ends every batch before it and is not counted."""
-    names = [f"device-{one}" for one in range(DEVICES)]
+    names = [f"device-{number}" for number in range(DEVICES)]
     count = len(names)
     columns = {
         "source": names,

@@ -52,8 +52,8 @@ class Outcome:
 def read_outcome(system: System, output: Path) -> Outcome:
     """Read every version of the batches of a system, and its rejected messages."""
     versions = table_versions(output / system.batches.table)
-    found = [_closed_at(system.batches, output, version) for version in versions]
-    published = pa.concat_tables([PUBLISHED.empty_table(), *found])
+    batches = [_closed_at(system.batches, output, version) for version in versions]
+    published = pa.concat_tables([PUBLISHED.empty_table(), *batches])
     return Outcome(published, _rejected(system.rejected, output), tuple(versions))
 
 
@@ -73,10 +73,10 @@ def count(
     """Return how many of each kind of defect there are, None for what this trial cannot tell."""
     with duckdb.connect() as books:
         _fill(books, sent, outcome, expected or outcome, sent if quiet is None else quiet)
-        found: dict[str, int | None] = {
+        counts: dict[str, int | None] = {
             name: books.sql(f"SELECT count(*) FROM {name}").fetchall()[0][0] for name in COUNTS
         }
-    return found | ({} if expected else {"different": None})
+    return counts | ({} if expected else {"different": None})
 
 
 def _fill(
@@ -121,6 +121,6 @@ def _rejected(rejected: Mapping | None, output: Path) -> pa.Table:
 
 
 def _asked(query: str, table: DeltaTable) -> pa.Table:
-    with duckdb.connect() as asked:
-        asked.register("output", table.to_pyarrow_table())
-        return asked.sql(query).to_arrow_table()
+    with duckdb.connect() as database:
+        database.register("output", table.to_pyarrow_table())
+        return database.sql(query).to_arrow_table()

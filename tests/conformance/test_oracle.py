@@ -31,9 +31,9 @@ def message(sequence: int, at: int = 0, delay: int = 1, source: str = "a") -> Ro
     }
 
 
-def batched(one: Row, batch: str = "A", version: int = 0) -> Row:
+def batched(row: Row, batch: str = "A", version: int = 0) -> Row:
     """The message in a batch of a version."""
-    return {name: value for name, value in one.items() if name != "received_at"} | {"batch": batch, "version": version}
+    return {name: value for name, value in row.items() if name != "received_at"} | {"batch": batch, "version": version}
 
 
 def outcome(published: list[Row], rejected: tuple[int, ...] = (), versions: tuple[int, ...] = (0,)) -> Outcome:
@@ -41,9 +41,9 @@ def outcome(published: list[Row], rejected: tuple[int, ...] = (), versions: tupl
     return Outcome(rows, pa.Table.from_pylist([{"sequence": row} for row in rejected], schema=REJECTED), versions)
 
 
-def defects(sent: list[Row], found: Outcome, **others: Any) -> dict[str, int]:
+def defects(sent: list[Row], result: Outcome, **others: Any) -> dict[str, int]:
     """Return the kinds of defects that there are."""
-    return {name: many for name, many in count(as_table(sent), found, **others).items() if many}
+    return {name: many for name, many in count(as_table(sent), result, **others).items() if many}
 
 
 def as_table(sent: list[Row]) -> pa.Table:
@@ -118,7 +118,7 @@ def test_changed() -> None:
 
 def test_withdrawn() -> None:
     """A closed batch that a version does not have is changed, even if it is there again at the end."""
-    rows = [batched(one, version=version) for one in (FIRST, SECOND_ONE) for version in (0, 2)]
+    rows = [batched(row, version=version) for row in (FIRST, SECOND_ONE) for version in (0, 2)]
     assert defects(SENT_ROWS, outcome(rows, (3,), versions=(0, 1, 2))) == {"changed": 1}
 
 
@@ -141,7 +141,7 @@ def test_unfinished_and_waiting() -> None:
     """What closed only when something newer came is unfinished if only its source was silent, else it waits."""
     last = message(4, at=60, source="b")
     result = outcome([batched(FIRST), batched(SECOND_ONE), batched(last, "B")], rejected=(3,))
-    quiet = pa.Table.from_pylist([{"sequence": one} for one in (1, 3)], schema=REJECTED)
+    quiet = pa.Table.from_pylist([{"sequence": sequence} for sequence in (1, 3)], schema=REJECTED)
     assert defects([*SENT_ROWS, last], result, quiet=quiet) == {"unfinished": 1, "waiting": 1}
 
 
@@ -163,8 +163,8 @@ def test_every_version_is_read(tmp_path: Path) -> None:
         write_deltalake(str(tmp_path / "out"), table, mode="append")
     query = "SELECT * FROM output"
     system = System("s", "s", (), Mapping("out", query), Mapping("out", "SELECT sequence FROM output WHERE key = 'k'"))
-    found = read_outcome(system, tmp_path)
-    assert found.versions == (0, 1)
-    assert [(row["version"], row["batch"]) for row in found.published.to_pylist()] == [(0, "A"), (1, "A")]
-    assert found.rejected.to_pylist() == [{"sequence": 1}]
-    assert found.accounted.num_rows == 2
+    result = read_outcome(system, tmp_path)
+    assert result.versions == (0, 1)
+    assert [(row["version"], row["batch"]) for row in result.published.to_pylist()] == [(0, "A"), (1, "A")]
+    assert result.rejected.to_pylist() == [{"sequence": 1}]
+    assert result.accounted.num_rows == 2

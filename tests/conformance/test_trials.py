@@ -27,7 +27,7 @@ def test_shares_no_code(file: Path) -> None:
     """Nothing here imports Windrow, or modules of its tests."""
     nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
     names = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
-    names += [one.name for node in nodes if isinstance(node, ast.Import) for one in node.names]
+    names += [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     assert not [
         name for name in names if name.split(".")[0] in ("windrow", "tests", "benchmarks") and not _is_own(name)
     ]
@@ -119,8 +119,8 @@ def test_invalid_system(tmp_path: Path) -> None:
 @pytest.mark.parametrize("trial", ["lost reply", "late messages"])
 def test_windrow(trial: str, tmp_path: Path) -> None:
     """Windrow without Spark loses, repeats, alters and changes nothing, and finds the same batches after a kill."""
-    found = run_trial(Bench(load_system("windrow_embedded"), tmp_path, seed=2, kills=2), trial)
-    assert found.is_sound, found
+    result = run_trial(Bench(load_system("windrow_embedded"), tmp_path, seed=2, kills=2), trial)
+    assert result.is_sound, result
 
 
 def test_every_trial_says_what_it_does() -> None:
