@@ -29,7 +29,7 @@ class TestStreams:
         for latest in (0, 75_000):
             messages = streams.one_stream(1_001, 1_000, 1, latest)
             assert pc.count_distinct(messages["key"]).as_py() == 1
-            span = duckdb.sql("SELECT max(event_time) - min(event_time) FROM found").fetchall()[0][0]
+            span = duckdb.sql("SELECT max(event_time) - min(event_time) FROM messages").fetchall()[0][0]
             assert span.total_seconds() == 1
             assert increasing(messages, "received_at")
             assert increasing(messages, "event_time") is (latest == 0)
