@@ -8,7 +8,7 @@ from windrow.settings.template import effective_settings
 
 
 @pytest.fixture
-def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[str, str]]:
+def effective(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[str, str]]:
     """Settings from every source, with their origins."""
     file = tmp_path / "windrow.toml"
     file.write_text(
@@ -19,7 +19,7 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[st
     monkeypatch.setenv("windrow_rules__window", "30s")
     monkeypatch.setenv("WINDROW_DEPOT_COLUMNS__TYPE", "t")
     monkeypatch.setenv("WINDROW_RUN", '{"trigger_interval": "5s"}')
-    return {one.name: (one.value, one.origin) for one in effective_settings(file, ledger="here")}
+    return {setting.name: (setting.value, setting.origin) for setting in effective_settings(file, ledger="here")}
 
 
 @pytest.mark.parametrize(
@@ -38,15 +38,15 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[st
         ("rules.max_lead", '"1s"', "default"),
     ],
 )
-def test_each_source(found: dict[str, tuple[str, str]], name: str, value: str, origin: str) -> None:
+def test_each_source(effective: dict[str, tuple[str, str]], name: str, value: str, origin: str) -> None:
     """A setting is listed with its effective value, as in windrow.toml, and the source that won."""
-    assert found[name][0] == value
-    assert found[name][1].endswith(origin)
+    assert effective[name][0] == value
+    assert effective[name][1].endswith(origin)
 
 
 def test_field_named_like_a_duration(tmp_path: Path) -> None:
     """A field of a format may have the name of a setting that is a duration."""
     file = tmp_path / "windrow.toml"
     file.write_text('[format]\ntype = "csv"\nfields = { pause = "int64", window = "string" }\n')
-    found = {one.name: one.value for one in effective_settings(file)}
-    assert (found["format.fields.pause"], found["format.fields.window"]) == ('"int64"', '"string"')
+    values = {setting.name: setting.value for setting in effective_settings(file)}
+    assert (values["format.fields.pause"], values["format.fields.window"]) == ('"int64"', '"string"')

@@ -146,11 +146,11 @@ class TestMistakes:
         settings = Settings.load(file).model_copy(update={"max_retries": 1})
         with pytest.raises(SettingsError) as caught, settings.locating_errors("format", named="fields"):
             raise SettingsError(message, "hint")
-        told = message.removeprefix("[format] ")
-        assert (caught.value.message, caught.value.hint) == (f"{file}, line {line}: [format] {told}", "hint")
+        text = message.removeprefix("[format] ")
+        assert (caught.value.message, caught.value.hint) == (f"{file}, line {line}: [format] {text}", "hint")
         with pytest.raises(SettingsError) as caught, Settings().locating_errors("format", named="fields"):
             raise SettingsError(message)
-        assert caught.value.message == f"[format] {told}"
+        assert caught.value.message == f"[format] {text}"
 
     @pytest.mark.parametrize(
         ("variable", "value"),
@@ -178,9 +178,9 @@ class TestMistakes:
         """A variable of a list takes text with commas between, or JSON."""
         for name in ("KAFKA__TOPICS", "KAFKA__FIELD_MAP", "MQTT__TOPICS", "MAINTAIN__OTHER_LEDGERS"):
             monkeypatch.setenv(f"WINDROW_{name}", text)
-        found = Settings()
-        lists = found.kafka.topics, found.kafka.field_map, found.mqtt.topics, found.maintain.other_ledgers
-        assert [list(one) for one in lists] == [["readings", "^plant-.*"]] * 4
+        settings = Settings()
+        lists = settings.kafka.topics, settings.kafka.field_map, settings.mqtt.topics, settings.maintain.other_ledgers
+        assert [list(values) for values in lists] == [["readings", "^plant-.*"]] * 4
 
     def test_all_at_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """All errors of the file, the environment and the flags are told at once, each with its place."""
@@ -192,10 +192,12 @@ class TestMistakes:
             Settings.load(file, max_retries=-1)
         first, *lines = str(caught.value).splitlines()
         assert first == "WINDROW-SETTINGS: 6 settings are wrong"
-        told = ["variable WINDROW_LEGDER: unknown variable", f"{file}, line 1: unknown", f"{file}, line 3: run.trig",
-                f"{file}, line 5: producer.max_commit_rows", "variable WINDROW_MQTT__BROKER: ", "max_r"]  # fmt: skip
-        for one in told:
-            assert len([line for line in lines if line.startswith(one)]) == 1, (one, lines)
+        beginnings = [
+            "variable WINDROW_LEGDER: unknown variable", f"{file}, line 1: unknown", f"{file}, line 3: run.trig",
+            f"{file}, line 5: producer.max_commit_rows", "variable WINDROW_MQTT__BROKER: ", "max_r",
+        ]  # fmt: skip
+        for beginning in beginnings:
+            assert len([line for line in lines if line.startswith(beginning)]) == 1, (beginning, lines)
 
     def test_unknown_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """An unknown variable WINDROW_... is an error with the nearest name."""
@@ -257,9 +259,11 @@ class TestExample:
         section, _, _ = behind.partition("\n\n")
         file = tmp_path / "windrow.toml"
         file.write_text(before + "[format]\n" + re.sub("^# ", "", section, flags=re.MULTILINE), encoding="utf-8")
-        told = Settings.load(file).format
-        assert told.model_dump(exclude={"type", "fields"}) == FormatSettings().model_dump(exclude={"type", "fields"})
-        assert format_of(told).parser.schema.names == list(told.fields)
+        format_settings = Settings.load(file).format
+        assert format_settings.model_dump(exclude={"type", "fields"}) == FormatSettings().model_dump(
+            exclude={"type", "fields"}
+        )
+        assert format_of(format_settings).parser.schema.names == list(format_settings.fields)
 
     def test_docs_show_it(self) -> None:
         """docs/settings.md shows the file as it is written for the defaults."""
