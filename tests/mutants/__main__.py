@@ -31,20 +31,20 @@ UNNOTICED = ("survived", "not tested", "not tried", "interrupted")
 
 def main() -> int:
     """Try the mutants of what is asked for, and count those that no test noticed."""
-    asked = argparse.ArgumentParser(prog="make mutants", description=__doc__)
-    asked.add_argument(
+    parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
+    parser.add_argument(
         "modules", nargs="*", metavar="MODULE", help="such as lib/windrow/model/clock.py; all unless told"
     )
-    asked.add_argument("--processes", type=int, default=os.cpu_count(), help="how many mutants are tried at once")
-    chosen = asked.parse_args()
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="how many mutants are tried at once")
+    chosen = parser.parse_args()
     modules = chosen.modules or list(ROOMS)
     for unknown in [module for module in modules if module not in ROOMS]:
-        asked.error(f"{unknown} is not changed; {', '.join(ROOMS)} are")
+        parser.error(f"{unknown} is not changed; {', '.join(ROOMS)} are")
     tried = {module: tried_out(module, chosen.processes) for module in modules}
     say(f"\n{'module':36} {'mutants':>8} {'killed':>8} {'survived':>9}")
-    for module, found in tried.items():
-        say_row(module, found)
-    say_row("together", [mutant for found in tried.values() for mutant in found])
+    for module, mutants_of_module in tried.items():
+        say_row(module, mutants_of_module)
+    say_row("together", [mutant for mutants_of_module in tried.values() for mutant in mutants_of_module])
     return 0
 
 
@@ -57,12 +57,12 @@ def tried_out(module: str, processes: int) -> list[Mutant]:
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     uncompiled = kept | {"NUMBA_DISABLE_JIT": "1", "HYPOTHESIS_PROFILE": "mutants"}
     subprocess.run([mutmut, "run", "--max-children", str(processes)], cwd=tree, env=uncompiled, check=True)
-    found = mutants(tree, module)
-    for mutant in found:
+    mutants_of_module = mutants(tree, module)
+    for mutant in mutants_of_module:
         if mutant.fate in UNNOTICED:
             say(f"{mutant.module}:{mutant.line}: {mutant.function}: {mutant.fate}")
             say(f"    - {mutant.was}\n    + {mutant.becomes}")
-    return found
+    return mutants_of_module
 
 
 def say(line: str) -> None:
@@ -71,10 +71,10 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def say_row(name: str, found: list[Mutant]) -> None:
+def say_row(name: str, tried: list[Mutant]) -> None:
     """Print one line of the table."""
-    fates = Counter(mutant.fate in UNNOTICED for mutant in found)
-    say(f"{name:36} {len(found):8,} {fates[False]:8,} {fates[True]:9,}")
+    fates = Counter(mutant.fate in UNNOTICED for mutant in tried)
+    say(f"{name:36} {len(tried):8,} {fates[False]:8,} {fates[True]:9,}")
 
 
 if __name__ == "__main__":

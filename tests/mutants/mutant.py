@@ -43,8 +43,8 @@ def mutants(tree: Path, module: str) -> list[Mutant]:
     original = dict(_functions(tree / path))
     changed = dict(_functions(tree / "mutants" / path))
     codes = json.loads((tree / "mutants" / f"{path}.meta").read_text(encoding="utf-8"))["exit_code_by_key"]
-    found = [_mutant(module, name.rpartition(".")[2], code, original, changed) for name, code in codes.items()]
-    return sorted(found, key=lambda mutant: mutant.line)
+    tried = [_mutant(module, name.rpartition(".")[2], code, original, changed) for name, code in codes.items()]
+    return sorted(tried, key=lambda mutant: mutant.line)
 
 
 def _mutant(

@@ -53,8 +53,8 @@ def test_mutants_are_told_by_what_was_changed(tmp_path: Path) -> None:
     (tmp_path / "mutants" / path).write_text("\n".join(changed), encoding="utf-8")
     codes = ", ".join(f'"windrow.model.clock.x_one__mutmut_{n}": {code}' for n, code in ((1, 1), (2, 0), (3, -24)))
     (tmp_path / "mutants" / f"{path}.meta").write_text(f'{{"exit_code_by_key": {{{codes}}}}}', encoding="utf-8")
-    told = [(each.line, each.function, each.was, each.becomes, each.fate) for each in mutants(tmp_path, module)]
-    assert told == [
+    rows = [(each.line, each.function, each.was, each.becomes, each.fate) for each in mutants(tmp_path, module)]
+    assert rows == [
         (5, "one", "return b + 1", "return b - 1", "killed"),
         (5, "one", "return b + 1", "return b + 2", "survived"),
         (5, "one", "return b + 1", "return b", "timeout"),
