@@ -23,10 +23,10 @@ def main() -> int:
     named = [guard for guard in GUARDS if chosen.only == guard.name]
     for guard in named or [guard for guard in GUARDS if chosen.only in f"{guard.holds} {guard.path}"]:
         if chosen.engine in ("spark" if guard.on_spark else "embedded"):
-            done = guard.tried_without(chosen.tests)
-            kept += done.returncode != 1
-            failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-            sys.stdout.write(f"{done.returncode} {guard.name} | {guard.path} | {' '.join(failed)[:300]}\n")
+            completed = guard.tried_without(chosen.tests)
+            kept += completed.returncode != 1
+            failed = [line for line in completed.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+            sys.stdout.write(f"{completed.returncode} {guard.name} | {guard.path} | {' '.join(failed)[:300]}\n")
             sys.stdout.flush()
     return int(kept > 0)
 

@@ -97,12 +97,12 @@ def _call(number: int, struck: int, at: ast.stmt) -> ast.stmt:
 def counts(file: Path) -> list[GuardCount]:
     """Return what was counted into a file."""
     numbers = np.fromfile(file, np.int64).reshape(len(GUARDS), 2).tolist()
-    found = []
+    guard_counts = []
     for guard, (reached, struck) in zip(GUARDS, numbers, strict=True):
         tree = ast.parse(guard.file.read_text(encoding="utf-8"))
         tells = _struck(_statement(tree, guard.line)[0], guard.line) is not None
-        found.append(GuardCount(guard.name, guard.path, reached, struck if tells else None))
-    return found
+        guard_counts.append(GuardCount(guard.name, guard.path, reached, struck if tells else None))
+    return guard_counts
 
 
 if VARIABLE in os.environ:

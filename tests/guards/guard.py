@@ -100,14 +100,14 @@ class Guard:
             "-m",
             "spark" if self.on_spark else "not spark",
             "--tb=line",
-            *(f"tests/{one}" for one in (tests or self.test).split()),
+            *(f"tests/{path}" for path in (tests or self.test).split()),
         ]
         environment = os.environ | {VARIABLE: self.name}
         return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
     def _guarding(self, lines: list[str]) -> list[int]:
         """Return which lines of its module guard: those below the marker that are no markers themselves."""
-        marker = next(at for at, line in enumerate(lines) if (found := MARKER.match(line)) and found[1] == self.name)
+        marker = next(at for at, line in enumerate(lines) if (match := MARKER.match(line)) and match[1] == self.name)
         below = (at for at in range(marker, len(lines)) if not MARKER.match(lines[at]))
         return list(islice(below, self.lines))
 
@@ -121,8 +121,8 @@ def markers() -> Iterator[tuple[str, str]]:
     """Yield name and path of every marker in the library."""
     for file in sorted(LIBRARY.rglob("*.py")):
         for line in file.read_text(encoding="utf-8").splitlines():
-            if found := MARKER.match(line):
-                yield found[1], file.relative_to(LIBRARY).as_posix()
+            if match := MARKER.match(line):
+                yield match[1], file.relative_to(LIBRARY).as_posix()
 
 
 def written(page: str) -> str:

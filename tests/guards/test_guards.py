@@ -114,8 +114,8 @@ def test_fails_without_on_spark(guard: Guard) -> None:
 
 def require_failure(guard: Guard) -> None:
     """Run the guard's test without it: it fails, and is not only broken otherwise."""
-    done = guard.tried_without()
-    assert done.returncode == 1, done.stdout[-2_000:]
-    assert "failed" in done.stdout
-    broken = [line for line in done.stdout.splitlines() if "NameError" in line or "UnboundLocalError" in line]
+    completed = guard.tried_without()
+    assert completed.returncode == 1, completed.stdout[-2_000:]
+    assert "failed" in completed.stdout
+    broken = [line for line in completed.stdout.splitlines() if "NameError" in line or "UnboundLocalError" in line]
     assert not broken, broken
