@@ -99,22 +99,22 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> ParsedPage:
 class TestSections:
     def test_verdict(self, troubled: ParsedPage) -> None:
         """On top are the alarm that holds, which source is wrong, why, since when, what to do, and what waits."""
-        said = troubled.text("verdict")
-        assert said.startswith("1 alarm, ")
-        assert "lag_messages>10 holds: lag_messages is 22" in said
-        assert "rejected>100000" not in said
-        assert "nearly all messages of 'pump-2' (540 of 542, 2 h behind) were rejected" in said
-        assert f"since {minute_text(NOW + 3 * MINUTE)}" in said  # 5 % came before
-        assert "[depot.columns]" in said
-        assert "22 messages in 1 version wait" in said
-        order = [said.index(word) for word in ("lag_messages>10", "nearly all messages", "22 messages in 1 version")]
+        text = troubled.text("verdict")
+        assert text.startswith("1 alarm, ")
+        assert "lag_messages>10 holds: lag_messages is 22" in text
+        assert "rejected>100000" not in text
+        assert "nearly all messages of 'pump-2' (540 of 542, 2 h behind) were rejected" in text
+        assert f"since {minute_text(NOW + 3 * MINUTE)}" in text  # 5 % came before
+        assert "[depot.columns]" in text
+        assert "22 messages in 1 version wait" in text
+        order = [text.index(word) for word in ("lag_messages>10", "nearly all messages", "22 messages in 1 version")]
         assert order == sorted(order)
 
     def test_figures(self, troubled: ParsedPage) -> None:
         """The figures are those of the status."""
-        said = troubled.text("figures")
+        text = troubled.text("figures")
         for figure in ("messages read 600", "in batches 60", "rejected 540", "waits to be read 22"):
-            assert figure in said
+            assert figure in text
 
     def test_rejections(self, troubled: ParsedPage) -> None:
         """The table names the source, its share, the reason with the offset, the time, and what would have kept it."""
@@ -221,9 +221,9 @@ def test_paused(world: World, embedded: EngineFactory, reported: Reported) -> No
     rounds(world, embedded, ["a"], 1)
     world.clock.set(NOW + HOUR)
     world.runner(embedded).pause()
-    said = reported().text("verdict")
-    assert "the ledger is paused: nothing is read" in said
-    assert f"since {minute_text(NOW + HOUR)}" in said
+    text = reported().text("verdict")
+    assert "the ledger is paused: nothing is read" in text
+    assert f"since {minute_text(NOW + HOUR)}" in text
 
 
 def test_many_sources(world: World, embedded: EngineFactory, reported: Reported, tmp_path: Path) -> None:
