@@ -101,7 +101,7 @@ def other_pins() -> str:
 def first_versions() -> str:
     """Return a pin to the first version of the range of each dependency that every user installs."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    matches = [match for wanted in project["dependencies"] if (match := RANGE.match(wanted))]
+    matches = [match for requirement in project["dependencies"] if (match := RANGE.match(requirement))]
     delta = DELTA.findall((ROOT / "constraints.txt").read_text(encoding="utf-8"))
     return "".join([CLICK, *delta, *(f"{match['name']}=={match['first']}\n" for match in matches)])
 
@@ -120,12 +120,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make test-versions", description=__doc__)
     parser.add_argument("only", nargs="*", help="such as 4.0.1, or lowest; all unless told")
     parser.add_argument("--tests", default=" ".join(SUITE), help="other tests than the short suite")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     failed = False
     for versions in ALL:
-        if not asked.only or versions.spark in asked.only or (versions.lowest and "lowest" in asked.only):
+        if not arguments.only or versions.spark in arguments.only or (versions.lowest and "lowest" in arguments.only):
             versions.install()
-            result = versions.run(asked.tests.split())
+            result = versions.run(arguments.tests.split())
             failed |= "failed" in result or "error" in result or "passed" not in result
             sys.stdout.write(f"{versions.name}: {result}\n")
             sys.stdout.flush()
