@@ -45,9 +45,9 @@ def deployed(target: str) -> dict[str, Node]:
 
 def complex_variables(target: str) -> dict[str, Node]:
     """Return the values of a target's complex variables, by what refers to them."""
-    given = bundle()["targets"][target].get("variables", {})
-    declared = {name: one for name, one in bundle()["variables"].items() if one.get("type") == "complex"}
-    return {f"${{var.{name}}}": given.get(name, one["default"]) for name, one in declared.items()}
+    overrides = bundle()["targets"][target].get("variables", {})
+    declared = {name: variable for name, variable in bundle()["variables"].items() if variable.get("type") == "complex"}
+    return {f"${{var.{name}}}": overrides.get(name, variable["default"]) for name, variable in declared.items()}
 
 
 def replaced(node: Node, values: dict[str, Node]) -> Node:
@@ -95,9 +95,9 @@ def references(node: Node) -> set[str]:
 
 def flags(task: Node) -> dict[str, str]:
     """Return the flags of a script's task, without their dashes."""
-    given = task["spark_python_task"]["parameters"]
-    assert all(flag.startswith("--") and "=" in flag for flag in given), given
-    return dict(flag.removeprefix("--").split("=", 1) for flag in given)
+    parameters = task["spark_python_task"]["parameters"]
+    assert all(flag.startswith("--") and "=" in flag for flag in parameters), parameters
+    return dict(flag.removeprefix("--").split("=", 1) for flag in parameters)
 
 
 def project() -> Node:

@@ -73,7 +73,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if on_executors or item.get_closest_marker("slow_on_spark"):
                 item.add_marker(pytest.mark.slow)
         unless = item.get_closest_marker("slow_unless")
-        if unless and not any(wanted.items() <= parameters.items() for wanted in unless.args):
+        if unless and not any(exempt.items() <= parameters.items() for exempt in unless.args):
             item.add_marker(pytest.mark.slow)
 
 

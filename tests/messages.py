@@ -61,9 +61,9 @@ def message(
 
 def table(rows: Iterable[Row], payload: pa.DataType | None = None) -> pa.Table:
     """Return messages as a table, with string payloads unless told."""
-    given = list(rows)
+    messages = list(rows)
     fields = [(field.name, payload if payload and field.name == "payload" else field.type) for field in SCHEMA]
-    return pa.table({name: pa.array([row[name] for row in given], kind) for name, kind in fields})
+    return pa.table({name: pa.array([row[name] for row in messages], kind) for name, kind in fields})
 
 
 def log(versions: int, seed: int = 1, size: int = 30, start: int = NOW) -> list[list[Row]]:

@@ -124,10 +124,10 @@ class TestSchema:
         """
         Who deploys says in one place who else may see, run or manage the jobs.
         """
-        given = [{"group_name": "operators", "level": "CAN_MANAGE_RUN"}]
+        permissions = [{"group_name": "operators", "level": "CAN_MANAGE_RUN"}]
         for job in jobs().values():
             assert job["permissions"] == "${var.permissions}"
-            shared = replaced(job, complex_variables("prod") | {"${var.permissions}": given})
+            shared = replaced(job, complex_variables("prod") | {"${var.permissions}": permissions})
             assert Job.from_dict(shared).as_dict() == shared
 
 
@@ -159,7 +159,9 @@ class TestReferences:
         Every job parameter that a task takes is one of its job's, and every one of the job's is taken.
         """
         for name, job, task in tasks(jobs()):
-            taken = {found for text in texts(task) for found in re.findall(r"\{\{job\.parameters\.(\w+)\}\}", text)}
+            taken = {
+                parameter for text in texts(task) for parameter in re.findall(r"\{\{job\.parameters\.(\w+)\}\}", text)
+            }
             assert taken == {parameter["name"] for parameter in job["parameters"]}, name
 
     def test_files(self) -> None:
@@ -259,8 +261,8 @@ class TestCommands:
         """
         command = typer.main.get_command(app).commands[COMMANDS[job]]  # type: ignore[attr-defined]
         known = {option for parameter in command.params for option in parameter.opts}
-        [given] = [flags(task) for name, _, task in tasks(jobs()) if name == job]
-        assert {f"--{flag}" for flag in given} <= known
+        [job_flags] = [flags(task) for name, _, task in tasks(jobs()) if name == job]
+        assert {f"--{flag}" for flag in job_flags} <= known
 
     def test_settings(self) -> None:
         """
@@ -361,9 +363,9 @@ def started(job: str, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
     runpy.run_path(str(JOBS / f"{job}.py"), run_name="__main__")
 
 
-def assert_ends(here: Path, job: str, given: str, status: int, reason: str) -> None:
+def assert_ends(here: Path, job: str, arguments: str, status: int, reason: str) -> None:
     """Start a script in a process of its own, and look how it ends."""
-    command = [sys.executable, str(JOBS / f"{job}.py"), *given.split()]
+    command = [sys.executable, str(JOBS / f"{job}.py"), *arguments.split()]
     ended = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)
     assert ended.returncode == status, ended.stderr
     assert reason in ended.stderr

@@ -6,7 +6,7 @@ from windrow.errors import MAX_LINE, IncompatibleTableError, first_line
 
 
 @pytest.mark.parametrize(
-    ("said", "line"),
+    ("text", "line"),
     [
         ("one\n\ntwo", "one"),
         ("", "ValueError"),
@@ -26,9 +26,9 @@ from windrow.errors import MAX_LINE, IncompatibleTableError, first_line
         ("x" * 1_000, "x" * MAX_LINE + "..."),
     ],
 )
-def test_first_line(said: str, line: str) -> None:
+def test_first_line(text: str, line: str) -> None:
     """What another library says comes in one line: the first that says something, with the causes that belong to it."""
-    assert first_line(ValueError(said)) == line
+    assert first_line(ValueError(text)) == line
 
 
 def test_cause_in_another_thread(spark: Any) -> None:

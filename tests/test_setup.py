@@ -60,9 +60,9 @@ def test_failure(tmp_path: Path) -> None:
     (tmp_path / ".venv").mkdir()
     (tmp_path / ".venv" / ".installed").touch()
     os.utime(tmp_path / ".venv" / ".installed", (0, 0))
-    done = set_up(tmp_path, ">=99")
-    assert done.returncode == 2
-    assert "ERROR" in done.stderr
+    completed = set_up(tmp_path, ">=99")
+    assert completed.returncode == 2
+    assert "ERROR" in completed.stderr
     assert not (tmp_path / ".venv" / ".installed").exists()
 
 
