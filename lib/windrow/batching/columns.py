@@ -157,9 +157,9 @@ def _look_up(values, row_of, event_time, processing_time, kind, byte_count):  # 
         row = np.uint64(row_of[slot])
         event_time[slot] = values.event_time[row]
         processing_time[slot] = values.processing_time[row]
-        one = np.uint64(values.type[row])
-        kind[slot] = values.rank[one]
-        byte_count[slot] = np.int64(values.type_bytes[one]) + values.payload_bytes[row]
+        type_number = np.uint64(values.type[row])
+        kind[slot] = values.rank[type_number]
+        byte_count[slot] = np.int64(values.type_bytes[type_number]) + values.payload_bytes[row]
 
 
 def _content(messages: pa.Table, batches: pa.Table) -> tuple[pa.Table, Ints]:

@@ -152,7 +152,7 @@ def decide(columns, sizes, limits, sweep, cut, sets, windows, fate):  # type: ig
             if t > now + limits.max_lead:
                 fate[slot] = TOO_FAR_AHEAD
                 continue
-            p, q, one = numbers.position[slot], numbers.place[slot], numbers.list_of[slot]
+            p, q, list_number = numbers.position[slot], numbers.place[slot], numbers.list_of[slot]
             left, right = NONE, NONE
             if t < begins or t >= ends:
                 b, left, right = _around(windows, sets, t, p, low, high)
@@ -165,14 +165,14 @@ def decide(columns, sizes, limits, sweep, cut, sets, windows, fate):  # type: ig
                     head = b
                 due = windows.end[head] + limits.max_delay
             else:
-                duplicate = t <= sets.newest[one] and contains(sets.accepted, sets.accepted_levels, q)
+                duplicate = t <= sets.newest[list_number] and contains(sets.accepted, sets.accepted_levels, q)
                 if not duplicate and not limits.keep_repeats:
-                    split_at = _conflict(sets, numbers, t, p, q, one, windows.start[b], windows.end[b])
+                    split_at = _conflict(sets, numbers, t, p, q, list_number, windows.start[b], windows.end[b])
                 if duplicate:
                     begins, ends = windows.start[b], windows.end[b]
                     fate[slot] = DUPLICATE
                     continue
-            _accept(windows, sets, b, t, p, q, one)
+            _accept(windows, sets, b, t, p, q, list_number)
             if weigh:
                 sets.heavy[p] += columns.byte_count[slot]
                 windows.weight[b] += columns.byte_count[slot]
@@ -208,15 +208,15 @@ def _reopen(windows, sets, columns, sizes, w, slot, weigh):  # type: ignore[no-u
     windows.weight[w], windows.weighed[w] = 0, True
     first, last = numbers.position[slot], numbers.position[slot]
     after = slot + sizes[w]
-    for one in range(slot, after):
-        p, kind = numbers.position[one], numbers.list_of[one]
+    for message_slot in range(slot, after):
+        p, kind = numbers.position[message_slot], numbers.list_of[message_slot]
         first, last = min(first, p), max(last, p)
         insert(sets.occupied, sets.levels, p)
-        insert(sets.accepted, sets.accepted_levels, numbers.place[one])
-        sets.newest[kind] = max(sets.newest[kind], columns.event_time[one])
+        insert(sets.accepted, sets.accepted_levels, numbers.place[message_slot])
+        sets.newest[kind] = max(sets.newest[kind], columns.event_time[message_slot])
         if weigh:
-            windows.weight[w] += columns.byte_count[one]
-            sets.heavy[p] += columns.byte_count[one]
+            windows.weight[w] += columns.byte_count[message_slot]
+            sets.heavy[p] += columns.byte_count[message_slot]
     windows.first[w], windows.last[w] = first, last
     windows.closed_at[w], windows.changed[w] = NEVER, False
     windows.at[first] = w
@@ -279,21 +279,21 @@ def _open(windows, sets, limits, b, now, t, p, left, right, cut):  # type: ignor
 
 
 @njit(inline="always")
-def _conflict(sets, numbers, t, p, q, one, begins, ends):  # type: ignore[no-untyped-def]
+def _conflict(sets, numbers, t, p, q, list_number, begins, ends):  # type: ignore[no-untyped-def]
     """Return the position of the later of two messages of a type that a window would hold, NONE without a conflict.
 
     A message conflicts with the last one before it, otherwise with the first one after it.
     """
     later = NONE
-    if t > sets.newest[one]:
-        if sets.newest[one] >= begins:
+    if t > sets.newest[list_number]:
+        if sets.newest[list_number] >= begins:
             later = p
     else:
         other = predecessor(sets.accepted, sets.accepted_levels, q)
-        if other >= numbers.place_begin[one] and numbers.time_at[numbers.position_at[other]] >= begins:
+        if other >= numbers.place_begin[list_number] and numbers.time_at[numbers.position_at[other]] >= begins:
             later = p
         else:
-            other = successor(sets.accepted, sets.accepted_levels, q + 1, numbers.place_begin[one + 1])
+            other = successor(sets.accepted, sets.accepted_levels, q + 1, numbers.place_begin[list_number + 1])
             if other >= 0 and numbers.time_at[numbers.position_at[other]] < ends:
                 later = numbers.position_at[other]
     return later
@@ -321,11 +321,11 @@ def _first_from(sets, time_at, start, low, last, high):  # type: ignore[no-untyp
 
 
 @njit(inline="always")
-def _accept(windows, sets, b, t, p, q, one):  # type: ignore[no-untyped-def]
+def _accept(windows, sets, b, t, p, q, list_number):  # type: ignore[no-untyped-def]
     """Add a message to window b."""
     insert(sets.occupied, sets.levels, p)
     insert(sets.accepted, sets.accepted_levels, q)
-    sets.newest[one] = max(sets.newest[one], t)
+    sets.newest[list_number] = max(sets.newest[list_number], t)
     windows.changed[b] = True
     windows.last[b] = max(windows.last[b], p)
     if p < windows.first[b]:

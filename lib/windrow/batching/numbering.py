@@ -67,12 +67,12 @@ def _number(ranked, start, event_time, kind, numbering, stream_here, list_here, 
                 stream_here[k], list_here[k] = stream, lists
                 numbering.place_begin[lists + 1] = 0
                 lists += 1
-            one = np.uint64(list_here[k])
-            if numbering.place_begin[one + ONE] == 0 or t != latest[one]:
-                latest[one] = t
-                numbering.place_begin[one + ONE] += 1
-            numbering.list_of[slot] = one
-            numbering.place[slot] = numbering.place_begin[one + ONE] - 1
+            list_number = np.uint64(list_here[k])
+            if numbering.place_begin[list_number + ONE] == 0 or t != latest[list_number]:
+                latest[list_number] = t
+                numbering.place_begin[list_number + ONE] += 1
+            numbering.list_of[slot] = list_number
+            numbering.place[slot] = numbering.place_begin[list_number + ONE] - 1
         numbering.position_start[stream + 1] = positions
         for before in range(first_list, lists):
             numbering.place_begin[before + 1] += numbering.place_begin[before]

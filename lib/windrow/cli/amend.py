@@ -30,11 +30,11 @@ def amend(
     from windrow.replaying import amend as commit
 
     with call.replayable_settings() as chosen:
-        done = commit(chosen, branch, ReplayRange(keys=key or (), sources=source or ()).streams)
-    batches = pluralize(done.superseded_batches, "batch")
-    amended = pluralize(done.amended_batches, "amended batch")
+        amendment = commit(chosen, branch, ReplayRange(keys=key or (), sources=source or ()).streams)
+    batches = pluralize(amendment.superseded_batches, "batch")
+    amended = pluralize(amendment.amended_batches, "amended batch")
     lines = [
-        f"{amended} in place of {batches}, with {pluralize(done.let_in, 'rejected message')} let in.",
-        f"Microbatch {done.microbatch}. Read current_batches for these, closed_batches for what was closed.",
+        f"{amended} in place of {batches}, with {pluralize(amendment.let_in, 'rejected message')} let in.",
+        f"Microbatch {amendment.microbatch}. Read current_batches for these, closed_batches for what was closed.",
     ]
-    call.answer(asdict(done), *(lines if done.microbatch else [NOTHING]))
+    call.answer(asdict(amendment), *(lines if amendment.microbatch else [NOTHING]))

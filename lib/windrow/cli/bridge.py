@@ -76,8 +76,8 @@ def bridge(
         _opened(kind, chosen, lambda counts: progress("bridge", counts.committed), until_end) as opened,
         stop_on_signals(opened.stop, "stopping when what came is in the depot"),
     ):
-        done = opened.run(seconds)
-    call.answer(done, describe_result(done))
+        stats = opened.run(seconds)
+    call.answer(stats, describe_result(stats))
 
 
 def _opened(
@@ -93,12 +93,12 @@ def _opened(
     return MqttBridge(chosen, progress)
 
 
-def describe_result(done: MqttStats | KafkaStats) -> str:
+def describe_result(stats: MqttStats | KafkaStats) -> str:
     """Say in one line what a bridge did."""
     from windrow.producer.bridge.summary import KafkaStats
 
-    invalid = f", {done.invalid:,} of them invalid" if done.invalid else ""
-    text = f"{pluralize(done.committed, 'message')} from {done.broker} in {done.depot}{invalid}"
-    if isinstance(done, KafkaStats):
-        return f"{text}; {pluralize(done.partitions, 'partition')} at the end, lag {done.lag:,}."
-    return f"{text}; {pluralize(done.acknowledged, 'acknowledgement')}, {pluralize(done.connections, 'connection')}."
+    invalid = f", {stats.invalid:,} of them invalid" if stats.invalid else ""
+    text = f"{pluralize(stats.committed, 'message')} from {stats.broker} in {stats.depot}{invalid}"
+    if isinstance(stats, KafkaStats):
+        return f"{text}; {pluralize(stats.partitions, 'partition')} at the end, lag {stats.lag:,}."
+    return f"{text}; {pluralize(stats.acknowledged, 'acknowledgement')}, {pluralize(stats.connections, 'connection')}."

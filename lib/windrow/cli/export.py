@@ -80,19 +80,19 @@ def export(
     choice = ExportSelection(what, key, start, end, since, type_ or None, source, open_)
     try:
         with call.readable_settings() as chosen, steps("export", quiet=call.json) as progress:
-            done = write(chosen.ledger, out, choice, format_, overwrite, progress)
+            result = write(chosen.ledger, out, choice, format_, overwrite, progress)
     except BrokenPipeError:  # who read standard output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
-    call.answer(done, tell=lambda: _print(done))
+    call.answer(result, tell=lambda: _print(result))
 
 
-def _print(done: ExportResult) -> None:
+def _print(result: ExportResult) -> None:
     """Say what was written and how to continue; on standard error if standard output is the file."""
     nouns = {"messages": "message", "rejected": "rejected message", "bytes": "refused record"}
-    noun = nouns.get(done.what, "batch")
-    text = f"{done.file}: {pluralize(done.rows, noun)}. What comes later: --since {done.position}"
-    if done.file == "-":
+    noun = nouns.get(result.what, "batch")
+    text = f"{result.file}: {pluralize(result.rows, noun)}. What comes later: --since {result.position}"
+    if result.file == "-":
         stderr_console.print(text, markup=False, soft_wrap=True)
     else:
         print_line(text, markup=False)

@@ -70,8 +70,8 @@ def ingest(
     if raw_source is not None:
         raise SettingsError(f"--raw-source is for raw files, not for --format {format_}", "Leave it out.")
     chosen = call.engine_settings()
-    done = ingest_files(chosen, files, format_, quiet=call.json)
-    call.answer({"messages": sum(file.messages for file in done), "files": done})
+    results = ingest_files(chosen, files, format_, quiet=call.json)
+    call.answer({"messages": sum(file.messages for file in results), "files": results})
     return 0
 
 
@@ -84,7 +84,7 @@ def ingest_files(settings: Settings, files: list[str], format_: str, quiet: bool
     if format_ not in TABLES:
         known = ", ".join([*TABLES, *names()])
         raise SettingsError(f"--format {format_!r} is not known", f"Known are {known}.")
-    done = []
+    results = []
     with count_messages("ingest", quiet) as progress:
         taken = ingest_into(
             writer_of(open_engine(settings), settings),
@@ -95,10 +95,10 @@ def ingest_files(settings: Settings, files: list[str], format_: str, quiet: bool
             progress,
         )
         for ingested in taken:
-            done.append(ingested)
+            results.append(ingested)
             if not quiet:
                 print_line(_sentence(ingested))
-    return done
+    return results
 
 
 def ingest_raw(
@@ -107,7 +107,7 @@ def ingest_raw(
     """Ingest raw files with a progress bar on a terminal, and say what became of each unless `quiet`."""
     from windrow.ingest.raw_files import ingest as ingest_into
 
-    done = []
+    results = []
     with byte_count("ingest", quiet) as progress:
         taken = ingest_into(
             location,
@@ -119,10 +119,10 @@ def ingest_raw(
             progress=progress,
         )
         for ingested in taken:
-            done.append(ingested)
+            results.append(ingested)
             if not quiet:
                 print_line(_raw_sentence(ingested), markup=False)
-    return done
+    return results
 
 
 def _raw_sentence(ingested: RawIngestResult) -> str:

@@ -39,8 +39,8 @@ def maintain(
         raise SettingsError(f"--table {table!r} is no table", "Say ledger or depot.")
     with call.waiting(if_exists, dry_run=dry_run, tables=[]):
         with stderr_console.status("opening") as status:
-            done = _maintain(call, topology, role, dry_run, lambda table, step: status.update(f"{table}: {step}"))
-        call.answer({"dry_run": dry_run, "tables": done}, tell=lambda: _print(done, dry_run))
+            results = _maintain(call, topology, role, dry_run, lambda table, step: status.update(f"{table}: {step}"))
+        call.answer({"dry_run": dry_run, "tables": results}, tell=lambda: _print(results, dry_run))
 
 
 def _maintain(
@@ -58,8 +58,8 @@ def _maintain(
     return maintain_topology(*call.topology(topology), now, role, dry_run, progress)
 
 
-def _print(done: list[MaintenanceResult], dry_run: bool) -> None:
-    for table in done:
+def _print(results: list[MaintenanceResult], dry_run: bool) -> None:
+    for table in results:
         print_line(f"[bold]{table.table}[/bold] {escape(table.location)}: {escape(_describe(table, dry_run))}.")
 
 

@@ -91,8 +91,8 @@ def produce(
         reader = LineReader(fields, id_, part.max_message_bytes, TEXTUAL if textual else producer.payload)
         lines = LineInput(descriptor, stop, part.max_message_bytes)
         production = LineSender(producer, lines, reader, part, lambda sent: progress("messages", sent))
-        done = production.run(resume=not no_resume, strict=strict)
-    call.answer(done, _sentence(done))
+        result = production.run(resume=not no_resume, strict=strict)
+    call.answer(result, _sentence(result))
 
 
 def _produce_raw(call: CommandContext, file: str, source: str, end_source: bool) -> None:
@@ -111,13 +111,15 @@ def _produce_raw(call: CommandContext, file: str, source: str, end_source: bool)
         count_messages("produce", quiet=call.json) as progress,
     ):
         input_ = BytesInput(descriptor, stop, min(part.max_message_bytes, CHUNK_BYTES), part.linger / SECOND)
-        done = send_bytes(producer, input_, end_source, lambda size: progress("bytes", size))
+        result = send_bytes(producer, input_, end_source, lambda size: progress("bytes", size))
     ended = (
-        f"{source} ends with it." if done.is_source_ended else f"{source} continues with chunk {done.sequence + 1:,}."
+        f"{source} ends with it."
+        if result.is_source_ended
+        else f"{source} continues with chunk {result.sequence + 1:,}."
     )
-    stopped = " Stopped before the end of the input." if done.stopped else ""
-    sent = f"{pluralize(done.bytes, 'byte')} sent as {pluralize(done.chunks, 'chunk')}"
-    call.answer(done, f"{sent}. {ended if done.chunks else 'Nothing came.'}{stopped}")
+    stopped = " Stopped before the end of the input." if result.stopped else ""
+    sent = f"{pluralize(result.bytes, 'byte')} sent as {pluralize(result.chunks, 'chunk')}"
+    call.answer(result, f"{sent}. {ended if result.chunks else 'Nothing came.'}{stopped}")
 
 
 def _require_raw_alone(id_: str | None, map_: list[str] | None, no_resume: bool, strict: bool) -> None:
@@ -158,17 +160,17 @@ def _closing(producer: P) -> Iterator[P]:
     producer.close()
 
 
-def _sentence(done: ProduceResult) -> str:
-    sentences = [f"{pluralize(done.messages, 'message')} sent, {done.messages_per_second:,.0f}/s."]
-    if done.rejected:
-        verb = "is not a valid message and" if done.rejected == 1 else "are not valid messages and"
-        sentences.append(f"{done.rejected:,} of them {verb} will be rejected.")
-    if done.skipped:
+def _sentence(result: ProduceResult) -> str:
+    sentences = [f"{pluralize(result.messages, 'message')} sent, {result.messages_per_second:,.0f}/s."]
+    if result.rejected:
+        verb = "is not a valid message and" if result.rejected == 1 else "are not valid messages and"
+        sentences.append(f"{result.rejected:,} of them {verb} will be rejected.")
+    if result.skipped:
         sentences.append(
-            f"{pluralize(done.skipped, 'line')} before them {'was' if done.skipped == 1 else 'were'} in the depot."
+            f"{pluralize(result.skipped, 'line')} before them {'was' if result.skipped == 1 else 'were'} in the depot."
         )
-    if done.has_unterminated_line:
-        sentences.append(f"Line {done.line + 1:,} is unterminated and was not sent.")
-    if done.stopped:
-        sentences.append(f"Stopped after line {done.line:,}.")
+    if result.has_unterminated_line:
+        sentences.append(f"Line {result.line + 1:,} is unterminated and was not sent.")
+    if result.stopped:
+        sentences.append(f"Stopped after line {result.line:,}.")
     return " ".join(sentences)

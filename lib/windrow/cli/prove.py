@@ -47,8 +47,8 @@ def prove(
     from windrow.reading.tables import open_ledger
 
     message = _message(id, key, event_time, type_, source)
-    with call.readable_settings() as settings, steps("hashing rows", call.json) as told:
-        certifier = Certifier(open_ledger(settings.ledger, ledger_version), lambda rows: told(rows, None))
+    with call.readable_settings() as settings, steps("hashing rows", call.json) as progress:
+        certifier = Certifier(open_ledger(settings.ledger, ledger_version), lambda rows: progress(rows, None))
         certificate = _certificate(certifier, id, message)
     document = asdict(certifier.root) | {"certificate": None, "outcome": None}
     covers = f"{pluralize(document['closed_windows'], 'closed window')}, {document['rejected']:,} rejected messages"
@@ -61,8 +61,8 @@ def prove(
         size = _write(certificate, out)
         outcome = "rejected" if "rejection" in certificate else "closed"
         document |= {"certificate": out, "outcome": outcome}
-        said = "is in a closed batch" if outcome == "closed" else "was rejected"
-        lines.append(f"The message {said}: wrote {out} ({size:,} bytes).")
+        fate = "is in a closed batch" if outcome == "closed" else "was rejected"
+        lines.append(f"The message {fate}: wrote {out} ({size:,} bytes).")
     call.answer(document, *lines)
 
 

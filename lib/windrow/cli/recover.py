@@ -29,25 +29,29 @@ def recover(
 
     chosen = call.sparkless_settings()
     with stderr_console.status("looking at the ledger") as status:
-        done = recovered(chosen, dry_run, lambda version: status.update(f"looking at version {version}"))
-    call.answer({"dry_run": dry_run, **asdict(done)}, _describe(done, dry_run))
+        recovery = recovered(chosen, dry_run, lambda version: status.update(f"looking at version {version}"))
+    call.answer({"dry_run": dry_run, **asdict(recovery)}, _describe(recovery, dry_run))
 
 
-def _describe(done: RecoveryResult, dry_run: bool) -> str:
-    if done.first is None or done.last is None:
-        return f"Nothing to do: version {done.version} of the ledger {done.ledger}, its last one, can be used."
+def _describe(recovery: RecoveryResult, dry_run: bool) -> str:
+    if recovery.first is None or recovery.last is None:
+        return f"Nothing to do: version {recovery.version} of the ledger {recovery.ledger}, its last one, can be used."
     back = ("would begin" if dry_run else "begins") + " again from the start"
-    if done.version is not None:
-        back = ("would go" if dry_run else "goes") + f" back to version {done.version}"
-    versions = f"version {done.first}" if done.first == done.last else f"versions {done.first} to {done.last}"
-    aside = f"{versions} would be set aside" if dry_run else f"{versions} set aside in {done.directory}"
-    text = f"The ledger {done.ledger} {back}: {aside}."
-    if done.unknown:
-        text += f" How many batches {pluralize(done.unknown, 'version')} closed cannot be read."
-    elif not done.closed_batches_lost:
+    if recovery.version is not None:
+        back = ("would go" if dry_run else "goes") + f" back to version {recovery.version}"
+    versions = (
+        f"version {recovery.first}"
+        if recovery.first == recovery.last
+        else f"versions {recovery.first} to {recovery.last}"
+    )
+    aside = f"{versions} would be set aside" if dry_run else f"{versions} set aside in {recovery.directory}"
+    text = f"The ledger {recovery.ledger} {back}: {aside}."
+    if recovery.unknown:
+        text += f" How many batches {pluralize(recovery.unknown, 'version')} closed cannot be read."
+    elif not recovery.closed_batches_lost:
         return f"{text} They closed no batch."
     return (
-        f"{text} They closed at least {pluralize(done.closed_batches_lost, 'batch')}, which the next "
+        f"{text} They closed at least {pluralize(recovery.closed_batches_lost, 'batch')}, which the next "
         "`windrow run` makes again, except where a tick or flush decided. Readers that have seen them must start over: "
         "see docs/downstream.md."
     )

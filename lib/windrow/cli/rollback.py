@@ -23,5 +23,5 @@ def rollback(
     """
     from windrow.topology.running import rollback as roll_back
 
-    done = f"Rolled back to microbatch {to_microbatch}; `windrow run` reads what came since."
-    run_topology(call, *call.topology(topology), lambda runner: roll_back(runner, to_microbatch), done)
+    sentence = f"Rolled back to microbatch {to_microbatch}; `windrow run` reads what came since."
+    run_topology(call, *call.topology(topology), lambda runner: roll_back(runner, to_microbatch), sentence)

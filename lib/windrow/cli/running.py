@@ -78,9 +78,9 @@ def run(
 
 
 def run_topology(
-    call: CommandContext, topology: Topology, settings: Settings, work: Work, done: str = "", nothing: str = ""
+    call: CommandContext, topology: Topology, settings: Settings, work: Work, sentence: str = "", nothing: str = ""
 ) -> None:
-    """Do work with the runner of a topology, and print `done`, else what was done, `nothing` if that was nothing."""
+    """Do work with the runner of a topology. Print `sentence`, else what was done, or `nothing` if that was nothing."""
     from windrow.cli.watching import watch_run
     from windrow.topology.running import open_topology
 
@@ -88,7 +88,7 @@ def run_topology(
     with watch_run(settings.log, clock.stop) as install, open_topology(topology, settings, clock) as runner:
         install()
         summary = work(runner)
-    call.answer(_document(summary, "messages", "rejected"), done or _topology_sentence(summary, nothing))
+    call.answer(_document(summary, "messages", "rejected"), sentence or _topology_sentence(summary, nothing))
 
 
 def run_topologies(call: CommandContext, topologies: Sequence[Topology], settings: Settings, work: Work) -> None:
@@ -192,9 +192,9 @@ def _nothing(summary: RunSummary, nothing: str) -> str:
 
 def _maintained(summary: RunSummary) -> str:
     """Say in a sentence what a run that went on did to the files of the tables, nothing when it did nothing."""
-    compacted = sum(done.files_removed or 0 for done in summary.maintained)
-    into = sum(done.files_added or 0 for done in summary.maintained)
-    removed = sum(done.files_deleted for done in summary.maintained)
+    compacted = sum(result.files_removed or 0 for result in summary.maintained)
+    into = sum(result.files_added or 0 for result in summary.maintained)
+    removed = sum(result.files_deleted for result in summary.maintained)
     if not compacted + removed:
         return ""
     return f" {pluralize(compacted, 'small file')} compacted into {into:,}, {removed:,} old ones removed."

@@ -145,17 +145,17 @@ def filter_rows(table: pa.Table, mask: pa.Array | pa.ChunkedArray) -> pa.Table:
     return table.slice(0, count) if count in (0, table.num_rows) else table.filter(mask)
 
 
-def is_not_distinct(one: pa.Array, other: pa.Array) -> pa.Array:
+def is_not_distinct(left: pa.Array, right: pa.Array) -> pa.Array:
     """Return where two columns have the same value; NULL is the same as NULL, and NaN as NaN."""
-    if pa.types.is_nested(one.type):
-        pairs = zip(one, other, strict=True)
+    if pa.types.is_nested(left.type):
+        pairs = zip(left, right, strict=True)
         return pa.array([left == right or repr(left) == repr(right) for left, right in pairs], pa.bool_())
-    both_null = pc.and_(pc.is_null(one), pc.is_null(other))
-    same = pc.or_(both_null, pc.fill_null(pc.equal(one, other), False))
-    if not pa.types.is_floating(one.type):
+    both_null = pc.and_(pc.is_null(left), pc.is_null(right))
+    same = pc.or_(both_null, pc.fill_null(pc.equal(left, right), False))
+    if not pa.types.is_floating(left.type):
         return same
     # guard: nan-is-no-change
-    return pc.or_(same, pc.fill_null(pc.and_(pc.is_nan(one), pc.is_nan(other)), False))
+    return pc.or_(same, pc.fill_null(pc.and_(pc.is_nan(left), pc.is_nan(right)), False))
 
 
 def drop_rows(table: pa.Table, rows: npt.NDArray[np.int64]) -> tuple[pa.Table, npt.NDArray[np.int64]]:

@@ -62,9 +62,9 @@ def _sort_groups(rows, start, major, minor, late):  # type: ignore[no-untyped-de
 
 
 @inline
-def _before(major, minor, one, other):  # type: ignore[no-untyped-def]
+def _before(major, minor, left, right):  # type: ignore[no-untyped-def]
     """Tell whether one row comes before another."""
-    return major[one] < major[other] or (major[one] == major[other] and minor[one] < minor[other])
+    return major[left] < major[right] or (major[left] == major[right] and minor[left] < minor[right])
 
 
 @inline
@@ -114,12 +114,12 @@ def _merge(rows, left, middle, right, major, minor, scratch, free):  # type: ign
         scratch[free + at - left] = rows[at]
     first, end, second, to = free, free + middle - left, middle, left
     while first < end and second < right:
-        one, two = scratch[first], rows[second]
-        if _before(major, minor, two, one):
-            rows[to] = two
+        left_row, right_row = scratch[first], rows[second]
+        if _before(major, minor, right_row, left_row):
+            rows[to] = right_row
             second += 1
         else:
-            rows[to] = one
+            rows[to] = left_row
             first += 1
         to += 1
     for at in range(first, end):

@@ -104,15 +104,15 @@ def repair_log(location: str, role: str) -> QuarantinedVersions | None:
         torn = None if root is None else _torn(root)
     if root is None or torn is None:
         return None
-    done = None
+    quarantined = None
     try:
         with commit_lock(location, sync=False), translate_write_errors(location, role):
-            done = _mended(root, location, role)
+            quarantined = _mended(root, location, role)
     except TableUnwritableError:
         if torn.first is not None or torn.damaged is not None:
             raise  # a checkpoint that is not whole may stay if we may not move it
     SYNCED.clear()
-    return done
+    return quarantined
 
 
 def _mended(root: Path, location: str, role: str) -> QuarantinedVersions | None:
@@ -333,6 +333,6 @@ def _moved(
             if path.name != ASIDE:
                 path.replace(into / path.name)
     fsync([into, into.parent, root, *([] if whole else [root / LOG])])
-    done = QuarantinedVersions(role, location, versions, into)
-    TELL.warning(str(done), extra={"table": role, "directory": str(into)})
-    return done
+    quarantined = QuarantinedVersions(role, location, versions, into)
+    TELL.warning(str(quarantined), extra={"table": role, "directory": str(into)})
+    return quarantined

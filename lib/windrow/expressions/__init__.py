@@ -199,9 +199,9 @@ class ColumnMapping:
                 select.append(f'{value.sql} AS "{name}"')
         return [*select, f'coalesce({", ".join([*faults, "CAST(NULL AS STRING)"])}) AS "{messages.INVALID_VALUE}"']
 
-    def _attempts(self, told: Fault) -> Iterator[tuple[str, Attempt]]:
+    def _attempts(self, fault: Fault) -> Iterator[tuple[str, Attempt]]:
         for name, text in self.expressions:
-            yield name, Rewriting(text, _tokens(text), name, told).attempt()
+            yield name, Rewriting(text, _tokens(text), name, fault).attempt()
 
     def apply(
         self, rows: pa.Table | pa.RecordBatchReader, payload_type: pa.DataType | None = None
@@ -221,16 +221,16 @@ class ColumnMapping:
 
         used = self.used(reader.schema.names) or {reader.schema.names[0]}
         schema = pa.schema([duckdb_field(field) for field in reader.schema if field.name in used])
-        done = 0
+        rows_before = 0
         with duckdb.connect(config={"enable_external_access": False}) as connection:
             for batch in reader:
                 rows = connection.from_arrow(pa.Table.from_batches([batch]).select(schema.names).cast(schema))
                 try:
                     made = self._projected(rows, select, reader.schema, types)
                 except ExpressionError as error:
-                    error.row = None if error.row is None else done + error.row
+                    error.row = None if error.row is None else rows_before + error.row
                     raise
-                done += batch.num_rows
+                rows_before += batch.num_rows
                 yield from made.cast(types).to_batches()
 
     def _projected(self, rows: Any, select: list[str], schema: pa.Schema, types: pa.Schema) -> pa.Table:
@@ -277,11 +277,11 @@ class ColumnMapping:
             raise ExpressionError(line, hint) from refused.__cause__
 
 
-def _cast(attempt: Attempt, type_: str, column: str, told: Fault) -> Attempt:
+def _cast(attempt: Attempt, type_: str, column: str, fault: Fault) -> Attempt:
     """Return the attempt to cast a value to a column's type; text is not looked at: it may be what the depot has."""
     if type_ == "STRING":
         return Attempt(f"CAST({attempt.value} AS STRING)", attempt.fault)
-    return attempt.cast(type_, column, told)
+    return attempt.cast(type_, column, fault)
 
 
 def _first_failing(rows: Any, sql: str) -> tuple[int, Exception] | None:

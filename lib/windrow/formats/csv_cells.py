@@ -169,15 +169,15 @@ def _holds(buffer: ByteArray, start: np.uint64, end: np.uint64, text: ByteArray)
 
 
 @inline
-def _next(buffer: ByteArray, at: np.uint64, stop: np.uint64, one: np.uint8, other: np.uint8) -> np.uint64:
+def _next(buffer: ByteArray, at: np.uint64, stop: np.uint64, first_mark: np.uint8, second_mark: np.uint8) -> np.uint64:
     """Return where the next of two bytes is, or `stop` if there is none before it."""
     while at + EIGHT <= stop:
         word = load_u64(buffer, at)
-        marks = mark_equal(word, one) | mark_equal(word, other)
+        marks = mark_equal(word, first_mark) | mark_equal(word, second_mark)
         if marks:
             return at + count_before_mark(marks)
         at += EIGHT
-    while at < stop and buffer[at] != one and buffer[at] != other:
+    while at < stop and buffer[at] != first_mark and buffer[at] != second_mark:
         at += np.uint64(1)
     return at
 

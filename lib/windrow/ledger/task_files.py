@@ -57,8 +57,8 @@ def write_in_tasks(rows: DataFrame, writer: RowWriter, function: Function = keep
 
 def _write(function: Function, writer: RowWriter, rows: pa.Table) -> pa.Table:
     """Run in a task: return one row with the files and the counts."""
-    done = writer.write(function(rows))
-    result = {"files": [asdict(file) for file in done.files], "groups": done.groups.to_pylist()}
+    written = writer.write(function(rows))
+    result = {"files": [asdict(file) for file in written.files], "groups": written.groups.to_pylist()}
     return pa.Table.from_pylist([result], RESULT)
 
 

@@ -125,11 +125,11 @@ class LogObserver(Observer):
     def ended(self, error: BaseException | None) -> None:
         """Log the totals; the command prints the error itself."""
         seconds = round(self._run.clock.elapsed() - self._begun, 3)
-        done = {name: self._totals[name] for name in ("microbatches", *COUNTS)} | {"seconds": seconds}
+        totals = {name: self._totals[name] for name in ("microbatches", *COUNTS)} | {"seconds": seconds}
         if error is None:
-            log.info("run ended", **done)
+            log.info("run ended", **totals)
         else:
-            log.error("run failed", code=_code(error), **done)
+            log.error("run failed", code=_code(error), **totals)
 
 
 def _code(error: BaseException) -> str:

@@ -27,9 +27,15 @@ class Queries(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         """Log the rows that a Spark batch read, counting repeated reads, and the durations in milliseconds."""
-        done = event.progress
-        took = dict(done.durationMs)
-        log.debug("query progress", query=str(done.id), batch=done.batchId, rows_read=done.numInputRows, took_ms=took)
+        progress = event.progress
+        took = dict(progress.durationMs)
+        log.debug(
+            "query progress",
+            query=str(progress.id),
+            batch=progress.batchId,
+            rows_read=progress.numInputRows,
+            took_ms=took,
+        )
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
         """Log nothing: an idle query ends."""

@@ -143,14 +143,14 @@ class LineSender:
             return
         (future, portion), self._flying = self._flying, None
         ack = future.result()
-        done = self.done
-        for fault in portion.faults[: TOLD - len(done.invalid_lines)]:
-            done.invalid_lines.append(fault)
+        result = self.done
+        for fault in portion.faults[: TOLD - len(result.invalid_lines)]:
+            result.invalid_lines.append(fault)
             log.warning("no message", line=fault.line, reason=fault.reason)
-        done.messages += portion.table.num_rows
-        done.rejected += len(portion.faults)
-        done.sequence, done.depot_version = ack.sequence, ack.version
-        self._committed(done.messages)
+        result.messages += portion.table.num_rows
+        result.rejected += len(portion.faults)
+        result.sequence, result.depot_version = ack.sequence, ack.version
+        self._committed(result.messages)
 
     def _other(self, why: str) -> InputMismatchError:
         return InputMismatchError(

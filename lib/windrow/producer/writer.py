@@ -55,8 +55,8 @@ class CommitEntry:
     def numbers(self, messages: int) -> dict[str, int]:
         """Return the application transactions of the commit."""
         values = {marks(self.name): self.mark, fingerprints(self.name): self.fingerprint}
-        told = {name: number for name, number in values.items() if number is not None}
-        return {application(self.name): self.before + messages} | told
+        transactions = {name: number for name, number in values.items() if number is not None}
+        return {application(self.name): self.before + messages} | transactions
 
 
 class DepotWriter:

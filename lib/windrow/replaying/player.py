@@ -190,8 +190,8 @@ class SegmentReplayer:
                 if before_tick is None:
                     raise InternalError(f"depot versions {reached + 1} to {stop} have messages, and none arrived")
                 messages = before_tick.parse(microbatch.primed.partial)
-            done = microbatch.run_messages({None: DepotRead(messages, arrivals.listed.fingerprints)}, leg.latest)
-            self._committed(done.messages)
+            committed = microbatch.run_messages({None: DepotRead(messages, arrivals.listed.fingerprints)}, leg.latest)
+            self._committed(committed.messages)
 
     def _tick(self, rules: str, last_version: int | None = None) -> None:
         """Play the ticks up to a depot version (default: all) as one, if they raise a floor."""

@@ -58,9 +58,9 @@ def problems_of(
 def verdict(problems: Sequence[Problem]) -> tuple[Level | Literal["ok"], str]:
     """Return how bad it is, and a headline that says it."""
     counts = {level: sum(problem.level == level for problem in problems) for level in LEVELS}
-    said = [pluralize(counts[level], level) for level in LEVELS[:3] if counts[level]]
-    if said:
-        return problems[0].level, ", ".join(said)
+    phrases = [pluralize(counts[level], level) for level in LEVELS[:3] if counts[level]]
+    if phrases:
+        return problems[0].level, ", ".join(phrases)
     known = f"Nothing is wrong; {pluralize(len(problems), 'thing')} to know"
     return ("note", known) if problems else ("ok", "Nothing is wrong")
 

@@ -82,8 +82,8 @@ class ExecutorResult:
 def _filed(stepping: Function, both: DataFrame, extra: Sequence[DataFrame], writer: RowWriter) -> ExecutorResult:
     """Run the step, and write its rows and the `extra` ones in the tasks that have them."""
     parts = [write_in_tasks(both, writer, stepping), *(write_in_tasks(rows, writer) for rows in extra)]
-    done = WrittenRows.together(parts)
-    return ExecutorResult(writer.no_rows, done.groups, done.files)
+    written = WrittenRows.together(parts)
+    return ExecutorResult(writer.no_rows, written.groups, written.files)
 
 
 def _kept(stepping: Function, both: DataFrame, extra: Sequence[DataFrame], schema: pa.Schema) -> ExecutorResult:

@@ -59,14 +59,14 @@ def maintain(
     """
     if not dry_run:
         ledger.repair(source.place for source in sources)
-    done = []
+    results = []
     if only != "depot":
         table = _Table("ledger", ledger.maintenance(), ledger.settings, dry_run, partial(progress, "ledger"))
-        done.append(_maintained_ledger(ledger, table, by_command))
+        results.append(_maintained_ledger(ledger, table, by_command))
     for source in sources if only != "ledger" else ():
         table = _Table("depot", source.maintenance, source.settings, dry_run, partial(progress, "depot"))
-        done.append(_maintained_depot(source, ledger, table, now, by_command))
-    return done
+        results.append(_maintained_depot(source, ledger, table, now, by_command))
+    return results
 
 
 def fold(ledger: Ledger, dry_run: bool = False) -> int:
@@ -247,14 +247,14 @@ class BackgroundMaintenance:
         if begun < self._due:
             return []
         whole = begun >= self._all_due
-        done = [self._maintain("ledger", whole, self._sources)]
+        results = [self._maintain("ledger", whole, self._sources)]
         if whole:
-            done += [self._maintain("depot", whole, [source]) for source in self._sources]
+            results += [self._maintain("depot", whole, [source]) for source in self._sources]
         ended = self._clock.elapsed()
         self._due = ended + every / SECOND
-        if whole and None not in done:
+        if whole and None not in results:
             self._all_due = ended + max(every, UNITS["d"]) / SECOND
-        return [result for result in done if result is not None]
+        return [result for result in results if result is not None]
 
     def _time_left(self, every: int) -> int:
         """Return how much is left (microseconds) of the interval that an earlier process began, by the ledger's log.
@@ -275,16 +275,16 @@ class BackgroundMaintenance:
             self._stop_if_asked(table, "")
             if whole:
                 now = self._clock.now()
-                [done] = maintain(sources, self._ledger, now, table, progress=self._stop_if_asked, by_command=False)
+                [result] = maintain(sources, self._ledger, now, table, progress=self._stop_if_asked, by_command=False)
             else:
-                done = tidy_ledger(self._ledger, self._stop_if_asked)
+                result = tidy_ledger(self._ledger, self._stop_if_asked)
         except _Stopped:
             return None
         except Exception as error:  # noqa: BLE001 - no run depends on maintenance
             self._observers.maintenance_failed(table, error)
             return None
-        self._observers.maintained(done, round((self._clock.elapsed() - begun) * 1_000, 3))
-        return done
+        self._observers.maintained(result, round((self._clock.elapsed() - begun) * 1_000, 3))
+        return result
 
     def _stop_if_asked(self, _: Role, __: str) -> None:
         """Raise _Stopped if a stop was requested. Each step is complete before the next one begins."""

@@ -240,9 +240,9 @@ class MicrobatchAttempt:
         """
         # guard: token-of-its-own
         token = uuid4().hex
-        done = self._done(plan, processed)
+        committed = self._done(plan, processed)
         # guard: rejected-at-most-read
-        ensure(done.accepted >= 0, f"{done.rejected} of {done.messages} messages were rejected")
+        ensure(committed.accepted >= 0, f"{committed.rejected} of {committed.messages} messages were rejected")
         advanced: dict[str, object] = {
             "microbatch": plan.microbatch,
             "token": token,
@@ -254,13 +254,13 @@ class MicrobatchAttempt:
         if plan.kind not in KEEPS_STATE:
             advanced[STATE_TOKEN] = token
         reached = {**passed, **{name: depot.reached for name, depot in plan.depots.items()}}
-        history = self._history(plan, processed, done, moved, token)
+        history = self._history(plan, processed, committed, moved, token)
         # guard: chain-goes-on
         advanced[CHAIN] = history[CHAIN][-1].as_py()
         control = control_rows(self.primed, moved, processed.open, advanced, reached)
         control = record_growth(control, Growth.by(processed.counts, control, self.primed.fence.rows))
         rows = pa.concat_tables([control, history])
-        note = _commit_note(done, token)
+        note = _commit_note(committed, token)
         if plan.kind in KEEPS_RULES:
             self._timeout = None  # no function was called; and it may be the commit that raises the limit
         written = self._in_time(
@@ -270,7 +270,7 @@ class MicrobatchAttempt:
         # guard: expected-counts
         ensure(written in (None, meant), f"the commit wrote {written} rows, {meant} were meant")
         self._end_phase("commit_ms")
-        return replace(done, lag_ms=_lag(plan, self._clock.now()), commit_ms=self._phases["commit_ms"])
+        return replace(committed, lag_ms=_lag(plan, self._clock.now()), commit_ms=self._phases["commit_ms"])
 
     def _done(self, plan: MicrobatchPlan, processed: MicrobatchResult) -> CommittedMicrobatch:
         """Return what the commit will have done, without what is known only afterwards."""
@@ -304,7 +304,7 @@ class MicrobatchAttempt:
         self,
         plan: MicrobatchPlan,
         processed: MicrobatchResult,
-        done: CommittedMicrobatch,
+        committed: CommittedMicrobatch,
         moved: Mapping[str | None, Sources],
         token: str,
     ) -> pa.Table:
@@ -314,7 +314,7 @@ class MicrobatchAttempt:
         tells this microbatch from one that gets the same number after a RESTORE. Each row goes on with the chain.
         """
         common: dict[str, object] = {
-            **done.history(),
+            **committed.history(),
             "state": "microbatch",
             "rules": processed.rules or self._rules(plan),
             "engine": self._ledger.engine_name,
@@ -354,10 +354,10 @@ class MicrobatchAttempt:
                 raise PhaseTimeoutError(f"{name.removesuffix('_ms')} took {took:,.0f} ms", HINT)
 
 
-def _commit_note(done: CommittedMicrobatch, token: str) -> str:
+def _commit_note(committed: CommittedMicrobatch, token: str) -> str:
     """Return the user metadata of the commit, which identifies the microbatch in Delta's own history."""
     noted = ("microbatch", "kind", "depot_version", "depots", "messages", "closed", "rejected")
-    return json.dumps({"windrow": VERSION} | {name: getattr(done, name) for name in noted} | {"token": token})
+    return json.dumps({"windrow": VERSION} | {name: getattr(committed, name) for name in noted} | {"token": token})
 
 
 def _lag(plan: MicrobatchPlan, now: int) -> float | None:

@@ -34,12 +34,12 @@ def process_in_parts(
     passed, writer = live.totals.ended(step.closed_through), ledger.row_writer(live)
     parts = [_written(writer, *_processed(step, live, passed, part)) for part in messages.tables()]
     parts += [_written(writer, _all_changed(rows.table()), SCHEMA.empty_table()) for rows in extra]
-    done = WrittenRows.together(part.written for part in parts)
-    counts, left = totals(done.groups)
+    written = WrittenRows.together(part.written for part in parts)
+    counts, left = totals(written.groups)
     opened = live.totals.after(OpenBatchTotals.of(_summed([part.read for part in parts])), left, passed)
     nothing = MicrobatchResult.nothing(live.schema).rows
     rows = pa.concat_tables([nothing, *(part.here for part in parts)])
-    return MicrobatchResult(rows, counts, opened, files=done.files)
+    return MicrobatchResult(rows, counts, opened, files=written.files)
 
 
 @dataclass(frozen=True, slots=True)

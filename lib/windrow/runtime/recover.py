@@ -82,10 +82,13 @@ def recover(
         if not left:
             return RecoveryResult(settings.ledger, usable, None, None, 0, 0, None)
         closed = [_closed(root, version) for version in left]
-        done = (
+        quarantined = (
             None if dry_run else mending.quarantine_versions(settings.ledger, "ledger", left[0], whole=usable is None)
         )
-    known, directory = [count for count in closed if count is not None], str(done.directory) if done else None
+    known, directory = (
+        [count for count in closed if count is not None],
+        str(quarantined.directory) if quarantined else None,
+    )
     return RecoveryResult(settings.ledger, usable, left[0], left[-1], sum(known), len(left) - len(known), directory)
 
 

@@ -170,9 +170,9 @@ def runner_callbacks(
 
             stack.enter_context(listening(session))
 
-        def committed(done: CommittedMicrobatch) -> None:
-            everyone.committed(done)
-            report(done)
+        def committed(microbatch: CommittedMicrobatch) -> None:
+            everyone.committed(microbatch)
+            report(microbatch)
 
         background = BackgroundMaintenance(list(sources.values()), ledger, clock, everyone)
         yield {"report": committed, "retrying": everyone.retrying, "maintain": background}

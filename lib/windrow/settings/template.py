@@ -136,9 +136,9 @@ def _depot(settings: Settings) -> str:
 
 def _columns(section: str, columns: Mapping[str, Any]) -> str:
     """Return a table as TOML without its secrets; nothing if it has no other value."""
-    told = {name: value for name, value in columns.items() if not isinstance(value, SecretStr)}
-    lines = [f"{_key(name)} = {toml_literal(value)}" for name, value in told.items()]
-    return "\n".join([f"[{section}]", *lines]) + "\n" if told else ""
+    shown = {name: value for name, value in columns.items() if not isinstance(value, SecretStr)}
+    lines = [f"{_key(name)} = {toml_literal(value)}" for name, value in shown.items()]
+    return "\n".join([f"[{section}]", *lines]) + "\n" if shown else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,24 +97,24 @@ def _check_cuts(format_: Format, stream: bytes, shape: random.Random, ways: Iter
     for parts in [*ways, *random_cuts]:
         rows = chunks(parts)
         order = [*range(rows.num_rows), *shape.choices(range(rows.num_rows), k=shape.randrange(3))]
-        ordered, several, one = RawLedger(format_), RawLedger(format_), RawLedger(format_)
+        ordered, several, at_once = RawLedger(format_), RawLedger(format_), RawLedger(format_)
         ordered.read(rows)
         shape.shuffle(order)
         versions = sorted(shape.choices(range(1, 5), k=len(order)))
         arrived = rows.take(pa.array(order)).set_column(5, VERSION_NAME, pa.array(versions, pa.int64()))
         for version in sorted(set(versions)):
             several.read(arrived.filter(pc.equal(arrived[VERSION_NAME], version)))
-        one.read(arrived)
-        told = f"{stream!r} cut into {parts}"
-        assert ordered.values() == whole, f"{told} gives {ordered.values()}, but {whole} as a whole"
-        assert several.values() == whole, f"{told} gives {several.values()} in the order {order}, not {whole}"
-        assert (one.fields(), one.rejects()) == (several.fields(), several.rejects()), f"{told}: places differ"
-        assert one.versions() == several.versions(), f"{told}: a record needs bytes after its last one"
-        assert several.byte_count() == 0, f"{told}: bytes are left"
+        at_once.read(arrived)
+        case = f"{stream!r} cut into {parts}"
+        assert ordered.values() == whole, f"{case} gives {ordered.values()}, but {whole} as a whole"
+        assert several.values() == whole, f"{case} gives {several.values()} in the order {order}, not {whole}"
+        assert (at_once.fields(), at_once.rejects()) == (several.fields(), several.rejects()), f"{case}: places differ"
+        assert at_once.versions() == several.versions(), f"{case}: a record needs bytes after its last one"
+        assert several.byte_count() == 0, f"{case}: bytes are left"
     if can_spread(format_):
         partial = SCHEMA.empty_table()
         apart, together = stage_in_two_passes(rows, partial, format_), stage(rows, partial, format_)
-        assert comparable(apart) == comparable(together), f"{told}: two passes differ"
+        assert comparable(apart) == comparable(together), f"{case}: two passes differ"
 
 
 def _compare(format_: Format, stream: bytes, naive: Naive) -> None:
@@ -122,9 +122,9 @@ def _compare(format_: Format, stream: bytes, naive: Naive) -> None:
     for changed in _one_byte_off(stream):
         good, rejects = RawLedger.of(format_, [[changed]]).values()
         other_good, other_bad = naive(changed)
-        told = f"{changed!r} gives {good} and {rejects}, but the naive reader {other_good} and {other_bad}"
-        assert good == sorted(map(repr, other_good)), told
-        assert sorted(content for _, content in rejects) == sorted(other_bad), told
+        message = f"{changed!r} gives {good} and {rejects}, but the naive reader {other_good} and {other_bad}"
+        assert good == sorted(map(repr, other_good)), message
+        assert sorted(content for _, content in rejects) == sorted(other_bad), message
 
 
 def _one_byte_off(stream: bytes) -> Iterator[bytes]:

@@ -198,10 +198,10 @@ class ArrowState:
         return self._stored
 
 
-def _chosen(mask: pa.Array, one: pa.Array, other: pa.Array) -> pa.Array:
+def _chosen(mask: pa.Array, values: pa.Array, otherwise: pa.Array) -> pa.Array:
     """Return the values of one array where a mask is true, else those of the other one."""
     places = pc.add(pa.array(np.arange(len(mask))), pc.if_else(mask, 0, len(mask)))
-    return pa.concat_arrays([one, other]).take(places)
+    return pa.concat_arrays([values, otherwise]).take(places)
 
 
 def join_aggregates(state: State, before: pa.Table, new: pa.Table, aggregations: list[Aggregation]) -> pa.Table:
@@ -254,9 +254,9 @@ def _joined(operation: str, before: pa.ChunkedArray, new: pa.ChunkedArray) -> pa
     """
     exact = _exact(before.type, new.type) if operation in ("sum", "count") else None
     if exact is not None:
-        one, other = before.cast(exact), new.cast(exact)
+        exact_before, exact_new = before.cast(exact), new.cast(exact)
         # guard: sums-exact
-        return pc.coalesce(pc.add(one, other).cast(exact), one, other).cast(before.type)
+        return pc.coalesce(pc.add(exact_before, exact_new).cast(exact), exact_before, exact_new).cast(before.type)
     return JOINED[operation](before, new.cast(before.type))
 
 

@@ -58,17 +58,17 @@ def _depot(topology: Topology, settings: Settings, engine: str, now: int, name: 
 
     Raises TableMissingError, DepotMismatchError.
     """
-    one, progress = topology.depots[name], None
-    table = open_table(one.location, "depot")
+    depot, progress = topology.depots[name], None
+    table = open_table(depot.location, "depot")
     with suppress(WindrowError):
         states = _states(topology, settings)
         result = states.book.progress(name)
         progress = result if result.depot_id else None
     if progress is not None:
-        open_depot(one.location, states.book, progress)
+        open_depot(depot.location, states.book, progress)
     columns, checks = identity(table), OF_ROWS
-    if one.state is not None or is_ledger(columns.schema):
+    if depot.state is not None or is_ledger(columns.schema):
         checks = OF_LEDGERS
-    elif one.columns or columns.raw or set(COLUMNS) <= set(columns.schema.names):
+    elif depot.columns or columns.raw or set(COLUMNS) <= set(columns.schema.names):
         checks = OF_DEPOT
-    return OpenDepot(settings_of(topology, one, settings), engine, now, table, progress), checks
+    return OpenDepot(settings_of(topology, depot, settings), engine, now, table, progress), checks

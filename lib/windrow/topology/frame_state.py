@@ -172,7 +172,7 @@ class FrameState:
             (_comparable(value.name, value), _comparable(f"before {value.name}", value)) for value in self._state.values
         ]
         same = [value.eqNullSafe(earlier) for value, earlier in pairs]
-        unchanged = F.col("known") & ~F.col(DELETED) & reduce(lambda one, other: one & other, same, F.lit(True))
+        unchanged = F.col("known") & ~F.col(DELETED) & reduce(lambda left, right: left & right, same, F.lit(True))
         written = joined.where((F.col("known") | ~F.col(DELETED)) & ~unchanged)
         last = {name: F.when(F.col(DELETED), F.col(f"`before {name}`")).otherwise(F.col(f"`{name}`")) for name in names}
         written = written.withColumns({"state": F.lit(self._state.name), **last})
@@ -282,7 +282,7 @@ def frames_in_order(parts: Iterable[tuple[DataFrame, tuple[Any, ...]]], events: 
         columns = from_arrow_schema(pa.schema([*schema_of(rows), *ADDED]))
         frames.append(rows.mapInArrow(partial(_timing, times), columns))
     frames += [frame_of(frames[0].sparkSession, conform(rows, schema_of(frames[0]))) for rows in events]
-    both = reduce(lambda one, other: one.unionByName(other), frames)
+    both = reduce(lambda left, right: left.unionByName(right), frames)
     return both.orderBy(*[F.col(name).asc_nulls_last() for name in ORDER])
 
 
@@ -309,7 +309,7 @@ def rows_to_commit(
         other.frame(engine.session_at_work) for other in others if other.processed_on == "executors" or other.count
     ]
     every = [*frames, *(_in_columns(frame, schema) for frame in filled)]
-    rows, counts = _counted(reduce(lambda one, other: one.unionByName(other), every))
+    rows, counts = _counted(reduce(lambda left, right: left.unionByName(right), every))
     return MicrobatchResult(rows, counts, processed_on="executors", history=history)
 
 

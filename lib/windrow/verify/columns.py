@@ -57,12 +57,12 @@ def explode(table: pa.Table, name: str) -> pa.Table:
     return to_plain_types(pa.table(columns | {field.name: pc.struct_field(elements, field.name) for field in type_}))
 
 
-def multiset_difference(one: pa.Table, other: pa.Table) -> tuple[pa.Table, pa.Table]:
+def multiset_difference(left: pa.Table, right: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Return the rows that each of two tables holds more often than the other; NULL equals NULL."""
-    names = one.column_names
+    names = left.column_names
     sides = [
         side.append_column("sign", pa.array(np.full(side.num_rows, sign)))
-        for side, sign in ((one, 1), (other.select(names), -1))
+        for side, sign in ((left, 1), (right.select(names), -1))
     ]
     counted = to_large_types(pa.concat_tables(sides)).group_by(names, use_threads=False).aggregate([("sign", "sum")])
     more, fewer = pc.greater(counted["sign_sum"], 0), pc.less(counted["sign_sum"], 0)

@@ -43,22 +43,22 @@ def _fill(buffer: ByteArray, start: Ints, end: Ints, sums: npt.NDArray[np.uint64
 def _xxh64(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> np.uint64:
     length = stop - at
     if length >= STRIPE:
-        one, two, three, four = PRIME_1 + PRIME_2, PRIME_2, np.uint64(0), np.uint64(0) - PRIME_1
+        lane_1, lane_2, lane_3, lane_4 = PRIME_1 + PRIME_2, PRIME_2, np.uint64(0), np.uint64(0) - PRIME_1
         while at + STRIPE <= stop:
-            one += load_u64(buffer, at) * PRIME_2
-            two += load_u64(buffer, at + EIGHT) * PRIME_2
-            three += load_u64(buffer, at + EIGHT + EIGHT) * PRIME_2
-            four += load_u64(buffer, at + EIGHT + EIGHT + EIGHT) * PRIME_2
-            one = (one << np.uint64(31) | one >> np.uint64(33)) * PRIME_1
-            two = (two << np.uint64(31) | two >> np.uint64(33)) * PRIME_1
-            three = (three << np.uint64(31) | three >> np.uint64(33)) * PRIME_1
-            four = (four << np.uint64(31) | four >> np.uint64(33)) * PRIME_1
+            lane_1 += load_u64(buffer, at) * PRIME_2
+            lane_2 += load_u64(buffer, at + EIGHT) * PRIME_2
+            lane_3 += load_u64(buffer, at + EIGHT + EIGHT) * PRIME_2
+            lane_4 += load_u64(buffer, at + EIGHT + EIGHT + EIGHT) * PRIME_2
+            lane_1 = (lane_1 << np.uint64(31) | lane_1 >> np.uint64(33)) * PRIME_1
+            lane_2 = (lane_2 << np.uint64(31) | lane_2 >> np.uint64(33)) * PRIME_1
+            lane_3 = (lane_3 << np.uint64(31) | lane_3 >> np.uint64(33)) * PRIME_1
+            lane_4 = (lane_4 << np.uint64(31) | lane_4 >> np.uint64(33)) * PRIME_1
             at += STRIPE
-        total = one << np.uint64(1) | one >> np.uint64(63)
-        total += two << np.uint64(7) | two >> np.uint64(57)
-        total += three << np.uint64(12) | three >> np.uint64(52)
-        total += four << np.uint64(18) | four >> np.uint64(46)
-        for lane in (one, two, three, four):
+        total = lane_1 << np.uint64(1) | lane_1 >> np.uint64(63)
+        total += lane_2 << np.uint64(7) | lane_2 >> np.uint64(57)
+        total += lane_3 << np.uint64(12) | lane_3 >> np.uint64(52)
+        total += lane_4 << np.uint64(18) | lane_4 >> np.uint64(46)
+        for lane in (lane_1, lane_2, lane_3, lane_4):
             mixed = lane * PRIME_2
             total ^= (mixed << np.uint64(31) | mixed >> np.uint64(33)) * PRIME_1
             total = total * PRIME_1 + PRIME_4

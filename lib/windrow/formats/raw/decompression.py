@@ -44,17 +44,17 @@ class Decompression:
     @classmethod
     def of(cls, source: RawSourceState, steps: Iterable[Step], format_: Format) -> Decompression:
         """Decompress what a queue released, after what is kept of the source, and keep what is unfinished."""
-        done = cls(source, format_)
+        decompression = cls(source, format_)
         if format_.codec == "none":
-            done.steps = done._as_they_are(list(steps))
-            return done
+            decompression.steps = decompression._as_they_are(list(steps))
+            return decompression
         for step in steps:
             if isinstance(step, ChunkGap):
-                done._give_up(step)
-            elif not done._take(step, all_or_nothing=True):
+                decompression._give_up(step)
+            elif not decompression._take(step, all_or_nothing=True):
                 for part in _by_version(step):  # so that it does not matter which versions are read together
-                    done._take(part)
-        return done
+                    decompression._take(part)
+        return decompression
 
     def _as_they_are(self, steps: list[Step]) -> list[Step]:
         """Return steps after the bytes that another codec left, which belong to the version that comes now."""

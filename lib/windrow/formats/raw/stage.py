@@ -101,9 +101,9 @@ def frame_chunks(rows: pa.Table, partial: pa.Table, format_: Format) -> FramedCh
         steps, refused = release_chunks(source, chunks, format_)
         rejects += refused
         if format_.codec != "none" or source.encoded:
-            done = Decompression.of(source, steps, format_)
-            steps, read, excess = done.steps, read + done.grown, excess + done.excess
-            rejects += done.rejects
+            decompression = Decompression.of(source, steps, format_)
+            steps, read, excess = decompression.steps, read + decompression.grown, excess + decompression.excess
+            rejects += decompression.rejects
         result += segments(source, steps, format_)
     return FramedChunks(result, rejects, touched.values(), read, kept, excess)
 

@@ -84,8 +84,8 @@ def _committed(depot: RawDepot, portions: Iterator[FilePart]) -> RawIngestResult
         for latest in portions:
             contents.append(latest)
             before = latest.start if before is None else before
-            while contents and (done := depot.commit(contents[0], latest)) is not None:
-                version, known = done
+            while contents and (committed := depot.commit(contents[0], latest)) is not None:
+                version, known = committed
                 if not known:
                     added.append(contents[0])
                 del contents[0]

@@ -63,12 +63,12 @@ def check_java() -> Finding:
 def java_version(java: str) -> int | None:
     """Return the major version of a Java, None if it does not start or print it."""
     try:
-        done = subprocess.run(  # noqa: S603 - the Java that Spark starts
+        completed = subprocess.run(  # noqa: S603 - the Java that Spark starts
             [java, "-version"], capture_output=True, text=True, timeout=JAVA_TIMEOUT_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    number = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    number = re.search(r'version "(?:1\.)?(\d+)', completed.stderr + completed.stdout)
     return int(number[1]) if number else None
 
 

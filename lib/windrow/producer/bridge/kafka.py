@@ -158,10 +158,10 @@ class KafkaBridge:
             if message.error():
                 self._on_event(message)
                 continue
-            one = self._partitions[message.topic(), message.partition()]
-            if not one.is_compared and self._is_last(one, message):
+            partition = self._partitions[message.topic(), message.partition()]
+            if not partition.is_compared and self._is_last(partition, message):
                 continue
-            one.buffer(message)
+            partition.buffer(message)
             if not rows:
                 until = time.monotonic() + limits.linger / SECOND
             rows, size = rows + 1, size + len(message)
@@ -219,29 +219,29 @@ class KafkaBridge:
     def _on_revoke(self, _: Consumer, revoked: list[TopicPartition]) -> None:
         self._assigned = False  # without partitions it is not at the end, either
         for place in revoked:
-            one = self._partitions.pop((place.topic, place.partition), None)
-            if one is None:
+            partition = self._partitions.pop((place.topic, place.partition), None)
+            if partition is None:
                 continue
             try:
-                self._settle(one)
+                self._settle(partition)
             except BaseException as error:  # noqa: BLE001 - the loop raises it
                 self._failed = self._failed or error
-            one.close()
+            partition.close()
         self._counts.partitions = len(self._partitions)
 
     def _open(self, topic: str, number: int) -> Partition:
         """Open a partition at the offset of the depot. Raises OffsetOutOfRangeError."""
-        one = self._partitions[topic, number] = Partition(self._settings, topic, number)
+        partition = self._partitions[topic, number] = Partition(self._settings, topic, number)
         place = TopicPartition(topic, number)
-        low, one.end = self._consumer.get_watermark_offsets(place, ANSWER)
-        if not one.is_known:
-            one.seek(self._first(place, low, one.end))
+        low, partition.end = self._consumer.get_watermark_offsets(place, ANSWER)
+        if not partition.is_known:
+            partition.seek(self._first(place, low, partition.end))
         # guard: kafka-offsets-lost
-        elif not low <= one.next <= one.end:
-            self._require_read(one, low)
-            one.seek(low)
-        one.resume(low)
-        return one
+        elif not low <= partition.next <= partition.end:
+            self._require_read(partition, low)
+            partition.seek(low)
+        partition.resume(low)
+        return partition
 
     def _reopen(self, partition: Partition) -> None:
         """Read a partition from the depot's offset again. Raises OffsetOutOfRangeError."""
@@ -329,10 +329,10 @@ class KafkaBridge:
         """Note the end of a partition. Raises BrokerError, OffsetOutOfRangeError."""
         error = message.error()
         if error.code() == END:
-            one = self._partitions[message.topic(), message.partition()]
-            if not one.is_compared:
-                self._is_last(one, None)
-            one.ends_at = message.offset()
+            partition = self._partitions[message.topic(), message.partition()]
+            if not partition.is_compared:
+                self._is_last(partition, None)
+            partition.ends_at = message.offset()
         elif error.code() == GONE:
             self._join()  # the client cannot seek in a partition without an offset
         else:

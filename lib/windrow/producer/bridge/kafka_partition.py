@@ -55,8 +55,8 @@ UNKNOWN = 0  # the fingerprint where no message was read
 
 def fingerprint_of(message: Any) -> int:
     """Return a number of 63 bits that other messages with the same offset do not have."""
-    told = repr((message.timestamp()[1], message.key(), message.value()))
-    return int.from_bytes(blake2b(told.encode(), digest_size=8).digest()) >> 1
+    content = repr((message.timestamp()[1], message.key(), message.value()))
+    return int.from_bytes(blake2b(content.encode(), digest_size=8).digest()) >> 1
 
 
 class Partition:

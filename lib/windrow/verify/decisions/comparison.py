@@ -132,12 +132,12 @@ def _either(ours: pa.Table, theirs: pa.Table, names: list[str]) -> list[Row]:
     return records(pa.table({name: pc.coalesce(*(side[name] for side in sides)) for name in names}))
 
 
-def _example(one: Row, other: Row) -> Row:
+def _example(ours: Row, theirs: Row) -> Row:
     """Return a batch that differs, with the columns that differ from both sides; a side that has none is all NULL."""
-    there = [side["window_start"] is not None for side in (one, other)]
-    names = [name for name in DECIDED if not all(there) or one[name] != other[name]]
+    there = [side["window_start"] is not None for side in (ours, theirs)]
+    names = [name for name in DECIDED if not all(there) or ours[name] != theirs[name]]
     sides = {
         name: {column: side[column] for column in names} if is_there else "no such batch"
-        for name, side, is_there in zip((RULES, LEDGER), (one, other), there, strict=True)
+        for name, side, is_there in zip((RULES, LEDGER), (ours, theirs), there, strict=True)
     }
-    return {name: (other if there[1] else one).get(name) for name in ("id", *WINDOW)} | sides
+    return {name: (theirs if there[1] else ours).get(name) for name in ("id", *WINDOW)} | sides

@@ -285,7 +285,7 @@ def judge_part(connection: DuckDBPyConnection, choice: StreamChoice) -> None:
 
 
 def differing_pairs(
-    connection: DuckDBPyConnection, one: str, other: str, keys: Sequence[str]
+    connection: DuckDBPyConnection, our_query: str, their_query: str, keys: Sequence[str]
 ) -> tuple[pa.Table, pa.Table]:
     """Return a row of each of two queries for the keys whose rows are not the same in both, in the order of the keys.
 
@@ -293,7 +293,7 @@ def differing_pairs(
     """
     names, same = ", ".join(keys), " AND ".join(f"ours.{key} IS NOT DISTINCT FROM theirs.{key}" for key in keys)
     order = ", ".join(f"coalesce(ours.{key}, theirs.{key})" for key in keys)
-    both = f"(SELECT *, 1 AS sign FROM ({one}) UNION ALL SELECT *, -1 FROM ({other}))"
+    both = f"(SELECT *, 1 AS sign FROM ({our_query}) UNION ALL SELECT *, -1 FROM ({their_query}))"
     connection.execute(UNEVEN.format(both))
     pairs = connection.sql(f"""
         WITH surplus AS MATERIALIZED (

@@ -68,16 +68,16 @@ def derive(
     stream, row, batch = columns_of["stream"], columns_of["row"], columns_of["batch"]
     columns = np.stack([columns_of.pop(name) for name in Messages.__dataclass_fields__])
     begins = np.flatnonzero(np.diff(stream, prepend=-1)).tolist()
-    batches, batch_of, told = list[Batch](), list[int](), 0
+    batches, batch_of, reported = list[Batch](), list[int](), 0
     for start, end in pairwise([*begins, row.size]):
         number = int(stream[start])
         messages = Messages(*columns[:, start:end].tolist())
         batch_of_row = batch[start:end]
         windows = [opened[place] for place in batch_of_row[batch_of_row >= 0].tolist()]
         batch_of += ReferenceStream(number, messages, sources[source_of[number]], batches, windows).derive()
-        if end - told >= CHUNK:
+        if end - reported >= CHUNK:
             progress(end)
-            told = end
+            reported = end
     connection.register("derived", _table(batches))
     connection.register("placed", pa.table({"row": row, "batch": pa.array(batch_of, pa.int64())}))
     return int(row.size)
