@@ -34,13 +34,13 @@ def main(master: str) -> None:
 
 def run(session: Any, settings: Settings, hold: tuple[str, Any] | None, wait: str | None) -> None:
     """Batch what is new."""
-    phase, held = (hold[0], Hold(**hold[1])) if hold else ("", None)
+    phase, task_hold = (hold[0], Hold(**hold[1])) if hold else ("", None)
     tables = open_tables(settings, session)
     if phase == "commit":
-        tables = Tables(tables.sources, HeldLedger(tables.engine, settings, held))
+        tables = Tables(tables.sources, HeldLedger(tables.engine, settings, task_hold))
     runner = runner_on(with_probe(waiting(wait))(tables), ManualClock(NOW))
     if phase == "process":
-        runner.driver.algorithm = BlockingBatcher(runner.driver.algorithm.rules, hold=held)
+        runner.driver.algorithm = BlockingBatcher(runner.driver.algorithm.rules, hold=task_hold)
     runner.once()
 
 

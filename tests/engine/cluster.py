@@ -60,8 +60,8 @@ class Cluster:
     @property
     def environment(self) -> dict[str, str]:
         """Return the environment of a driver that runs on two workers of this cluster."""
-        given = [word for name, value in APPLICATION.items() for word in ("--conf", f"{name}={value}")]
-        return DAEMON | {"PYSPARK_SUBMIT_ARGS": " ".join([*given, "pyspark-shell"])}
+        options = [word for name, value in APPLICATION.items() for word in ("--conf", f"{name}={value}")]
+        return DAEMON | {"PYSPARK_SUBMIT_ARGS": " ".join([*options, "pyspark-shell"])}
 
     def fill(self, count: int = 2) -> None:
         """Start workers until there are so many."""

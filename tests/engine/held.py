@@ -56,8 +56,8 @@ class Hold:
 
     def workers(self) -> list[str]:
         """Return the workers that have a held task, once all are held."""
-        held = [file.read_text() for file in Path(self.directory).glob("held-*")]
-        return held if len(held) == self.tasks else []
+        workers = [file.read_text() for file in Path(self.directory).glob("held-*")]
+        return workers if len(workers) == self.tasks else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,8 @@ class BlockingBatcher(Batcher):
 
     def step(self, plan: MicrobatchPlan) -> BlockingStep:
         """Return the step that stands still."""
-        given = Batcher.step(self, plan)
-        return BlockingStep(**{field.name: getattr(given, field.name) for field in fields(Step)}, hold=self.hold)
+        step = Batcher.step(self, plan)
+        return BlockingStep(**{field.name: getattr(step, field.name) for field in fields(Step)}, hold=self.hold)
 
 
 class HeldLedger(SparkLedger):
@@ -109,9 +109,9 @@ class HeldCommit(SparkCommit):
         here = self.here
 
         def passed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            given = list(batches)
+            record_batches = list(batches)
             here()
-            yield from given
+            yield from record_batches
 
         with SparkCommit.staged(self, frame.mapInArrow(passed, frame.schema)) as source:
             yield source

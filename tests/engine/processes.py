@@ -89,8 +89,8 @@ def driver_of(orders: Sequence[Mapping[str, Any]]) -> Iterator[Driver]:
 @contextmanager
 def drivers(world: World, *engines: str, **order: Any) -> Iterator[list[Driver]]:
     """Start drivers of a world, which wait for `start`, and leave none behind."""
-    given = {"depot": world.depot, "ledger": world.ledger, "idle_timeout": "never"} | dict(world.order) | order
-    started = [Driver("driver", json.dumps(given | {"engine": engine})) for engine in engines]
+    common_order = {"depot": world.depot, "ledger": world.ledger, "idle_timeout": "never"} | dict(world.order) | order
+    started = [Driver("driver", json.dumps(common_order | {"engine": engine})) for engine in engines]
     try:
         yield started
     finally:

@@ -35,9 +35,9 @@ def main(order: dict[str, Any]) -> None:
     """Carry out one order."""
     from windrow.engine.spark.session import local_session
 
-    given = [order.pop(name) for name in ("files", "checkpoint", "at_once")]
+    arguments = [order.pop(name) for name in ("files", "checkpoint", "at_once")]
     session = local_session("windrow-streamer", master="local[1]")
-    pass_files(session, *given, windrow.foreach_batch(Settings(**order), report=lambda _: say("committed")))
+    pass_files(session, *arguments, windrow.foreach_batch(Settings(**order), report=lambda _: say("committed")))
     say("done")
 
 

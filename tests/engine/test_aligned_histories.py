@@ -59,9 +59,9 @@ class History:
             key, type_ = random.choice("kkl"), random.choice("abc")
             sequence = random.choice((None, None, 0, 1))
             payload = f"#{len(self.sent)}"
-            one = Message(0, self.source, key, type_, event_time, self.clock - lag, sequence, payload, 0)
-            self.sent.append(one)
-            yield one
+            message = Message(0, self.source, key, type_, event_time, self.clock - lag, sequence, payload, 0)
+            self.sent.append(message)
+            yield message
 
 
 def random_log(random: Random, histories: int) -> Log:
@@ -70,7 +70,7 @@ def random_log(random: Random, histories: int) -> Log:
     sources = [History(random, rules, f"s{number}") for number in range(histories)]
     steps = list[Version | Tick | Flush]()
     for number in range(1, VERSIONS + 1):
-        new = [one for source in sources for one in source.version()]
+        new = [message for source in sources for message in source.version()]
         steps.append(tuple(replace(row, index=next(index), version=number) for row in new))
         if random.random() < 0.3:
             steps.append(Tick(random.choice(sources).clock + random.choice((-1, 0, 1, rules.window, rules.max_delay))))
@@ -109,7 +109,7 @@ def play(log: Log, world: World, engines: dict[str, EngineFactory], random: Rand
     """Let each engine take the log into a ledger of its name, in microbatches of the same sizes."""
     for step in (*log.steps, ()):
         if isinstance(step, tuple) and step:
-            world.publish([message_row(one) for one in step])
+            world.publish([message_row(message) for message in step])
         if step and isinstance(step, tuple) and random.random() < 0.5:
             continue  # so that a microbatch can take several versions
         most = random.choice((1, 100, 10**6))
@@ -123,10 +123,10 @@ def play(log: Log, world: World, engines: dict[str, EngineFactory], random: Rand
                 runner.flush()
 
 
-def message_row(one: Message) -> Row:
+def message_row(sent: Message) -> Row:
     """Return a message as a row of the depot."""
-    others = {"source": one.source, "key": one.key, "sequence": one.sequence, "payload": one.payload}
-    return message(one.type, one.event_time, one.received_at, **others)
+    others = {"source": sent.source, "key": sent.key, "sequence": sent.sequence, "payload": sent.payload}
+    return message(sent.type, sent.event_time, sent.received_at, **others)
 
 
 def require_derived(log: Log, ledger: str) -> None:

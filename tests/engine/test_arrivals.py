@@ -32,9 +32,9 @@ class TestNextVersions:
         """
         ahead = sorted(version for version in counts if version > after)
         chosen = next_versions(counts, after, most)
-        held = [most if counts[version] is None else counts[version] for version in ahead]
-        assert len(chosen) <= 1 or sum(held[: len(chosen)]) <= most
-        assert len(chosen) == len(ahead) or sum(held[: len(chosen) + 1]) > most
+        sizes = [most if counts[version] is None else counts[version] for version in ahead]
+        assert len(chosen) <= 1 or sum(sizes[: len(chosen)]) <= most
+        assert len(chosen) == len(ahead) or sum(sizes[: len(chosen) + 1]) > most
 
     def test_of_unknown_counts(self, world, embedded):
         """Versions whose counts are unknown are weighed by their bytes, if these are known."""

@@ -99,8 +99,8 @@ def test_whole_way(spark: Any, schema: str, settings: Settings, clock: ManualClo
     assert tables_in(spark, schema) == VIEWS | {"depot", "ledger"}
     assert spark.table(f"{schema}.closed_batches").columns == [name for name, _ in tables.batch_fields(None)]
     assert spark.table(f"{schema}.closed_batches").count() == summary.total("closed")
-    held = spark.table(f"{schema}.closed_batches").selectExpr("sum(message_count)").collect()[0][0]
-    assert spark.table(f"{schema}.closed_messages").count() == held
+    message_count = spark.table(f"{schema}.closed_batches").selectExpr("sum(message_count)").collect()[0][0]
+    assert spark.table(f"{schema}.closed_messages").count() == message_count
     assert spark.table(f"{schema}.rejected_messages").count() == summary.total("rejected")
     assert spark.table(f"{schema}.microbatches").selectExpr("sum(messages)").collect()[0][0] == 90
     assert reading.status(str(depot), str(ledger), clock.now()).closed.batches == summary.total("closed")
@@ -117,8 +117,8 @@ def test_ingest(spark: Any, settings: Settings, tmp_path: Path) -> None:
         feed = {"delta.enableChangeDataFeed": "true"} if number == 0 else None
         write_deltalake(bronze, table([message(f"t{number}")]), mode="append", configuration=feed)
         for known in (False, True):
-            [done] = ingest(open_tables(settings, spark).writer, [bronze], {}, "delta")
-            assert (done.already_ingested, done.messages) == (known, 0 if known else 1)
+            [ingested] = ingest(open_tables(settings, spark).writer, [bronze], {}, "delta")
+            assert (ingested.already_ingested, ingested.messages) == (known, 0 if known else 1)
     assert sorted(row.type for row in spark.table(settings.depot).select("type").collect()) == ["t0", "t1", "t2"]
 
 

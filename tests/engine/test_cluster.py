@@ -192,11 +192,11 @@ def frozen_in_commit(world, cluster, application):
     application.run(world, "driver", wait="before_commit")
     application.hear("waiting")
     executors = cluster.all_executors()
-    before, done = data_files(world), world.version()
+    before, version = data_files(world), world.version()
     application.go_on()
     until(lambda: data_files(world) - before, "a file of the commit", pause=0)
     send(executors, signal.SIGSTOP)
-    if world.version() == done:
+    if world.version() == version:
         return True
     send(executors, signal.SIGCONT)
     application.hear("done")

@@ -215,7 +215,7 @@ class TestBadValues:
             bronze.runner(engine, depot_columns=COLUMNS | {"sequence": "1 div (nr - nr)"}).once()
         assert bronze.history() == []
         bronze.runner(engine, depot_columns=COLUMNS).once()
-        assert [one["messages_read"] for one in bronze.history()] == [1]
+        assert [microbatch["messages_read"] for microbatch in bronze.history()] == [1]
 
 
 def test_messages_as_they_are(world: World, embedded: EngineFactory) -> None:
@@ -246,7 +246,7 @@ def test_session_of_another_zone(bronze: World, spark: Any, spark_engine: Engine
     finally:
         for name, value in before.items():
             spark.conf.set(name, value)
-    assert [int(found["first_event_time"].timestamp()) for found in bronze.rows("open")] == [1_700_000_000]
+    assert [int(batch["first_event_time"].timestamp()) for batch in bronze.rows("open")] == [1_700_000_000]
 
 
 NAMES = {"Source": "source", "KEY": "key", "Type": "type", "Sequence": "sequence", "Payload": "payload"}
@@ -263,9 +263,9 @@ def test_case_of_names(world: World, embedded: EngineFactory, tmp_path: Path, ot
     plain.publish(*rows)
     plain.runner(embedded).once()
     shutil.rmtree(world.depot)
-    given = table(rows[0]).rename_columns({NAMES[name]: name for name in other})
-    write_deltalake(world.depot, given.slice(0, 0), configuration=FEED_ON)
-    write_deltalake(world.depot, given, mode="append")
+    renamed = table(rows[0]).rename_columns({NAMES[name]: name for name in other})
+    write_deltalake(world.depot, renamed.slice(0, 0), configuration=FEED_ON)
+    write_deltalake(world.depot, renamed, mode="append")
     world.runner(embedded).once()
     assert world.canonical() == plain.canonical()
     assert verify(world.depot, world.ledger).ok

@@ -44,4 +44,4 @@ def test_everything(tmp_path: Path) -> None:
     """So do the contract, catalogs, mapped depots, the executors, tables to ingest, the stream of closed batches and
     topologies.
     """
-    run_apart([*OTHERS, *(f"--deselect={one}" for one in HERE_ALONE)], tmp_path, CONNECT, least=len(OTHERS))
+    run_apart([*OTHERS, *(f"--deselect={test}" for test in HERE_ALONE)], tmp_path, CONNECT, least=len(OTHERS))

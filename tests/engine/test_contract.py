@@ -125,15 +125,15 @@ class TestNote:
             assert spark.conf.get(NOTE) == "of the user"
         finally:
             spark.conf.unset(NOTE)
-        told = spark.sql(f"DESCRIBE HISTORY delta.`{world.ledger}`").select("version", "userMetadata").collect()
-        assert notes([row.asDict() for row in told]) == notes(DeltaTable(world.ledger).history())
-        assert [note["kind"] for note in notes([row.asDict() for row in told])] == ["data", "data", "flush"]
+        commits = spark.sql(f"DESCRIBE HISTORY delta.`{world.ledger}`").select("version", "userMetadata").collect()
+        assert notes([row.asDict() for row in commits]) == notes(DeltaTable(world.ledger).history())
+        assert [note["kind"] for note in notes([row.asDict() for row in commits])] == ["data", "data", "flush"]
 
 
 def notes(commits):
     """Return the notes of microbatches, the first one first; the commit that made the ledger says its token at most."""
-    found = [json.loads(commit["userMetadata"]) for commit in reversed(commits) if commit.get("userMetadata")]
-    return [note for note in found if "microbatch" in note]
+    metadata = [json.loads(commit["userMetadata"]) for commit in reversed(commits) if commit.get("userMetadata")]
+    return [note for note in metadata if "microbatch" in note]
 
 
 class TestProgress:

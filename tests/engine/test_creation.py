@@ -71,14 +71,14 @@ def test_on_spark(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -
     ledger, rows = str(tmp_path / "ledger"), first()
     frame_of = spark_engine.frame_of
 
-    def late(session: Any, given: pa.Table) -> Any:
+    def late(session: Any, table: pa.Table) -> Any:
         def create(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 if batch.num_rows:
                     creation.create_ledger(ledger, rows, "90d")
                 yield batch
 
-        frame = frame_of(session, given)
+        frame = frame_of(session, table)
         return frame.mapInArrow(create, frame.schema)
 
     monkeypatch.setattr(spark_engine, "frame_of", late)
@@ -129,11 +129,15 @@ def test_required_properties() -> None:
     """
     A table takes the property that its catalog requires, once, but a ledger keeps the isolation level of its fence.
     """
-    said = "Cannot create table a.b: catalog requires table property '{0}'='{1}' but the caller supplied '{0}'='{2}'."
+    template = (
+        "Cannot create table a.b: catalog requires table property '{0}'='{1}' but the caller supplied '{0}'='{2}'."
+    )
     vectors, isolation = "delta.enableDeletionVectors", "delta.isolationLevel"
-    refusal = ValueError(said.format(vectors, "true", "false"))
+    refusal = ValueError(template.format(vectors, "true", "false"))
     own = tables.LEDGER_PROPERTIES
     assert spark_engine._required(refusal, own) == {vectors: "true"}
     assert spark_engine._required(refusal, {**own, vectors: "true"}) == {}
-    assert spark_engine._required(ValueError(said.format(isolation, "WriteSerializable", "Serializable")), own) == {}
+    assert (
+        spark_engine._required(ValueError(template.format(isolation, "WriteSerializable", "Serializable")), own) == {}
+    )
     assert spark_engine._required(ValueError("there is no catalog"), own) == {}

@@ -25,8 +25,8 @@ class TestEncoding:
         ]
         world.publish(sent)
         world.runner(engine).once()
-        found = dictionaries(next(Path(world.ledger, "state=closed").glob("*/*.parquet")))
-        assert {name: found[ELEMENT + name] for name in ("type", "event_time", "received_at", "payload")} == {
+        has_dictionary = dictionaries(next(Path(world.ledger, "state=closed").glob("*/*.parquet")))
+        assert {name: has_dictionary[ELEMENT + name] for name in ("type", "event_time", "received_at", "payload")} == {
             "type": True,
             "event_time": False,
             "received_at": False,

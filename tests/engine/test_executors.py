@@ -146,9 +146,9 @@ class Crossings:
 
     def _counting(self, method):
         def counted(frame, *arguments):
-            found = method(frame, *arguments)
-            self.rows.append(found.num_rows if hasattr(found, "num_rows") else len(found))
-            return found
+            collected = method(frame, *arguments)
+            self.rows.append(collected.num_rows if hasattr(collected, "num_rows") else len(collected))
+            return collected
 
         return counted
 

@@ -53,8 +53,8 @@ def test_depot_and_ledger(spark: Any, tmp_path: Path, clock: ManualClock, featur
     for rows in (first, second):
         frame_of(spark, table(rows)).write.format("delta").mode("append").save(world.depot)
         world.runner(factory).once()
-    held = DeltaTable(world.ledger).metadata().configuration
-    assert properties.items() <= held.items()
+    configuration = DeltaTable(world.ledger).metadata().configuration
+    assert properties.items() <= configuration.items()
     assert sum(row["messages_read"] for row in spark_rows(spark, world, "microbatch")) == len(first) + len(second)
     config = tmp_path / "windrow.toml"
     config.write_text(f'depot = "{world.depot}"\nledger = "{world.ledger}"\n')

@@ -297,6 +297,6 @@ class TestSparksFence:
         before = prime(opened.ledger).microbatch
         DeltaTable(started.ledger).restore(started.version() - 1)
         try:
-            assert [prime(one.ledger).microbatch for one in (started.tables(factory), opened)] == [before - 1] * 2
+            assert [prime(tables.ledger).microbatch for tables in (started.tables(factory), opened)] == [before - 1] * 2
         finally:
             cached.unpersist()

@@ -12,23 +12,23 @@ MESSAGES = pa.chunked_array([[1, 2, 3, 4]])
 
 def cache(most: int) -> FileCache:
     """Return a cache with the rows of three files."""
-    found = FileCache(most)
+    file_cache = FileCache(most)
     for path, rows in (("a", ROWS), ("b", LARGE), ("c", ROWS)):
-        found.headers.rows[path] = rows
-        found.messages.rows[path] = MESSAGES
-    return found
+        file_cache.headers.rows[path] = rows
+        file_cache.messages.rows[path] = MESSAGES
+    return file_cache
 
 
-def left(found: FileCache) -> tuple[list[str], list[str]]:
+def left(file_cache: FileCache) -> tuple[list[str], list[str]]:
     """Return of which files headers and messages are there."""
-    return list(found.headers.rows), list(found.messages.rows)
+    return list(file_cache.headers.rows), list(file_cache.messages.rows)
 
 
 def test_files_that_are_gone() -> None:
     """Files that are no longer live are forgotten."""
-    found = cache(10_000)
-    found.trim({"b", "c"})
-    assert left(found) == (["b", "c"], ["b", "c"])
+    file_cache = cache(10_000)
+    file_cache.trim({"b", "c"})
+    assert left(file_cache) == (["b", "c"], ["b", "c"])
 
 
 def test_messages_go_first() -> None:
@@ -42,15 +42,15 @@ def test_messages_go_first() -> None:
         (ROWS.nbytes, (["c"], [])),
         (0, ([], [])),
     ):
-        found = cache(most)
-        found.trim({"a", "b", "c"})
-        assert left(found) == expected
+        file_cache = cache(most)
+        file_cache.trim({"a", "b", "c"})
+        assert left(file_cache) == expected
 
 
 def test_used_again() -> None:
     """A file that is read again after it was forgotten counts anew."""
-    found = cache(ROWS.nbytes)
-    found.trim({"a", "b", "c"})
-    found.headers.rows["b"] = ROWS
-    found.trim({"b", "c"})
-    assert left(found) == (["b"], [])
+    file_cache = cache(ROWS.nbytes)
+    file_cache.trim({"a", "b", "c"})
+    file_cache.headers.rows["b"] = ROWS
+    file_cache.trim({"b", "c"})
+    assert left(file_cache) == (["b"], [])

@@ -62,8 +62,8 @@ class TestOpenBatches:
             world.publish(sent)
             world.runner(embedded).once()
         stream = table([message(key="a")]).select(["source", "key", "event_time"])
-        found = world.tables(embedded).ledger.live().batches(BatchFilter(lambda: stream, Floors.empty()))
-        assert found["key"].to_pylist() == ["a"]
+        batches = world.tables(embedded).ledger.live().batches(BatchFilter(lambda: stream, Floors.empty()))
+        assert batches["key"].to_pylist() == ["a"]
         world.publish([message("third", key="a")])
         world.runner(embedded).once()
         assert [row["message_count"] for row in world.rows("open")] == [2, 2]
@@ -106,8 +106,8 @@ class TestColumns:
         path = next(iter(open_files(many)))
         assert "depot_id" not in ParquetFile(Path(many.ledger) / path).schema_arrow.names
         query = QueryBuilder().register("ledger", DeltaTable(many.ledger))
-        found = pa.table(query.execute("SELECT DISTINCT depot_id FROM ledger WHERE state = 'open'").read_all())
-        assert found.to_pylist() == [{"depot_id": None}]
+        rows = pa.table(query.execute("SELECT DISTINCT depot_id FROM ledger WHERE state = 'open'").read_all())
+        assert rows.to_pylist() == [{"depot_id": None}]
 
 
 @pytest.mark.ci
@@ -168,9 +168,9 @@ class TestKept:
         cache = opened.ledger._cache
         parts = cache.headers.rows.values()
         columns = [*cache.messages.rows.values(), *(column for part in parts for column in part.columns)]
-        held = {buffer.address: buffer.size for column in columns for buffer in buffers(column)}
+        buffer_sizes = {buffer.address: buffer.size for column in columns for buffer in buffers(column)}
         assert sum(part.num_rows for part in parts) >= 3
-        assert sum(held.values()) < 1_000_000
+        assert sum(buffer_sizes.values()) < 1_000_000
 
 
 def buffers(column: pa.ChunkedArray) -> list[pa.Buffer]:

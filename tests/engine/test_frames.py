@@ -18,9 +18,9 @@ def test_chunks(spark: Any, counts: tuple[int, ...]) -> None:
     """
     lists = pa.list_(pa.struct([pa.field("a", pa.int64())]))
     chunks = [pa.array([[{"a": at}] for at in range(count)], lists) for count in counts]
-    given = pa.table({"messages": pa.chunked_array(chunks, lists)})
-    arrived = frame_of(spark, given).toArrow()
-    assert Counter(map(str, arrived["messages"].to_pylist())) == Counter(map(str, given["messages"].to_pylist()))
+    sent = pa.table({"messages": pa.chunked_array(chunks, lists)})
+    arrived = frame_of(spark, sent).toArrow()
+    assert Counter(map(str, arrived["messages"].to_pylist())) == Counter(map(str, sent["messages"].to_pylist()))
 
 
 def test_lists_within_a_longer_array(spark: Any) -> None:

@@ -354,20 +354,20 @@ def take(world: World, step: str, at: int, seed: int) -> None:
 
 def found(world: World) -> tuple[Any, ...]:
     """Return what readers find, without what says when and where."""
-    told = status(world.depot, world.ledger, NOW + HOUR)
+    summary = status(world.depot, world.ledger, NOW + HOUR)
     rows = [{**row, "token": None, "whole": None} for row in without_sums(world.rows("open", "closed", "progress"))]
     for row in rows:
         for name in ("revision", "depot_id", "commit_fingerprint", "chain", "seen_at"):
             row.pop(name)
     closed = read_closed(world.ledger).batches.to_pylist()
-    return rows, closed, told.rules, told.clocks, told.open, told.closed, told.rejected, told.totals
+    return rows, closed, summary.rules, summary.clocks, summary.open, summary.closed, summary.rejected, summary.totals
 
 
 def open_and_closed(world: World, spark: Any) -> list[list[Any]]:
     """Return what the views over open and closed batches show, to Spark and to the readers without it."""
     queries = tables.views(f"delta.`{world.ledger}`")
-    found = [sorted(map(str, spark.sql(queries[name]).collect())) for name in ("open_batches", "closed_batches")]
-    return [*found, world.rows("closed"), [row["id"] for row in world.rows("open")]]
+    view_rows = [sorted(map(str, spark.sql(queries[name]).collect())) for name in ("open_batches", "closed_batches")]
+    return [*view_rows, world.rows("closed"), [row["id"] for row in world.rows("open")]]
 
 
 @pytest.mark.parametrize("fold_commits", [1, 2, 5])

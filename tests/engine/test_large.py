@@ -30,10 +30,12 @@ def test_more_than_an_array_holds(world: World, embedded: EngineFactory) -> None
         world.publish(rows(number))
     world.publish([message("last", LONG_AFTER, LONG_AFTER)])
     world.runner(embedded).once()
-    found = DeltaTable(world.ledger).to_pyarrow_table(columns=["state", "message_count", "bytes", "reason"]).to_pylist()
-    closed = [row for row in found if row["state"] == "closed"]
-    refused = [row["reason"] for row in found if row["state"] == "rejected"]
-    assert [row["state"] for row in found].count("microbatch") == 1
+    ledger_rows = (
+        DeltaTable(world.ledger).to_pyarrow_table(columns=["state", "message_count", "bytes", "reason"]).to_pylist()
+    )
+    closed = [row for row in ledger_rows if row["state"] == "closed"]
+    refused = [row["reason"] for row in ledger_rows if row["state"] == "rejected"]
+    assert [row["state"] for row in ledger_rows].count("microbatch") == 1
     assert sum(row["message_count"] for row in closed) == VERSIONS * IN_TIME
     assert sum(row["bytes"] for row in closed) == VERSIONS * IN_TIME * (len(PAYLOAD) + len("type0"))
     assert (refused.count("too_old"), refused.count("invalid")) == (VERSIONS * LATE, VERSIONS)

@@ -107,9 +107,9 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]
 
         def stands(self: TableSnapshot) -> bool:
             monkeypatch.setattr(TableSnapshot, "stands", really_stands)
-            found = really_stands(self)
+            still_stands = really_stands(self)
             other()
-            return found
+            return still_stands
 
         monkeypatch.setattr(TableSnapshot, "stands", stands)
 

@@ -38,15 +38,15 @@ def few_fit(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many parts each version that was read so had."""
-    found, spill = [], SpilledRows.of
+    part_counts, spill = [], SpilledRows.of
 
     def counted(rows: Iterable[pa.Table], room: Room, file: IO[bytes]) -> SpilledRows:
         made = spill(rows, room, file)
-        found.append(len(made.parts))
+        part_counts.append(len(made.parts))
         return made
 
     monkeypatch.setattr(SpilledRows, "of", counted)
-    return found
+    return part_counts
 
 
 def of_many_keys(versions: int, seed: int = 1) -> list[list[dict[str, object]]]:
@@ -137,14 +137,14 @@ class TestRawDepot:
         """The same messages, rejections, partial records and byte counts as if all were in memory, in one commit."""
         whole, world = Raw(tmp_path / "whole", clock), Raw(tmp_path / "parts", clock)
         for chunks in self.versions():
-            for one, memory in ((whole, {}), (world, {"max_memory_bytes": 2_000_000})):
-                one.append(*chunks)
-                one.run(embedded, depot_columns=COLUMNS | {"key": "raw_source || kind"}, **memory)
+            for raw, memory in ((whole, {}), (world, {"max_memory_bytes": 2_000_000})):
+                raw.append(*chunks)
+                raw.run(embedded, depot_columns=COLUMNS | {"key": "raw_source || kind"}, **memory)
             assert world.told() == whole.told()
             assert world.byte_count() == whole.byte_count()
             assert world.rows("partial") == whole.rows("partial")
         counted = ["messages_read", "accepted", "rejected", "opened", "closed", "bytes_framed"]
-        ours, theirs = ([[row[name] for name in counted] for row in one.history()] for one in (world, whole))
+        ours, theirs = ([[row[name] for name in counted] for row in raw.history()] for raw in (world, whole))
         assert ours == theirs
         assert len(parts) == 4  # of the sources and of the keys, twice
         assert min(parts) >= 2
@@ -178,12 +178,12 @@ def test_every_row_is_in_one_part() -> None:
         "version", pa.array([1] * 400)
     )
     with TemporaryFile() as file:
-        found = list(SpilledRows.of([rows.slice(0, 250), rows.slice(250)], Room.of_messages(60), file).tables())
-    keys = [set(part["key"].to_pylist()) for part, _ in found]
-    assert sum(part.num_rows for part, _ in found) == 400
+        parts = list(SpilledRows.of([rows.slice(0, 250), rows.slice(250)], Room.of_messages(60), file).tables())
+    keys = [set(part["key"].to_pylist()) for part, _ in parts]
+    assert sum(part.num_rows for part, _ in parts) == 400
     assert sum(map(len, keys)) == 90
-    assert sorted(number for _, buckets in found for number in buckets) == list(range(10))
-    assert all(set(buckets_of(part["key"]).tolist()) <= buckets for part, buckets in found)
+    assert sorted(number for _, buckets in parts for number in buckets) == list(range(10))
+    assert all(set(buckets_of(part["key"]).tolist()) <= buckets for part, buckets in parts)
 
 
 def test_buckets() -> None:

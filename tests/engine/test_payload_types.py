@@ -124,11 +124,11 @@ class TestKept:
         of an undisturbed run.
         """
         typed_world.publish(*(typed(kind, part) for part in log(versions=4)))
-        given = {"payload_type": kind, "max_messages": 60}
-        with drivers(typed_world, "embedded", kill=[point.value, 2], **given) as (driver,):
+        options = {"payload_type": kind, "max_messages": 60}
+        with drivers(typed_world, "embedded", kill=[point.value, 2], **options) as (driver,):
             driver.start()
             assert driver.status() == -signal.SIGKILL
-        typed_world.runner(embedded, **given).once()
+        typed_world.runner(embedded, **options).once()
         reference = World(tmp_path, typed_world.clock, typed_world.payload, ledger="reference")
         reference.runner(embedded, payload_type=kind).once()
         assert digests(typed_world.ledger).total == digests(reference.ledger).total
@@ -145,7 +145,7 @@ class TestSame:
         typed_world.publish(rows[::-1] if backwards else rows)
         typed_world.runner(embedded, payload_type=kind).once()
         [batch] = typed_world.rows("open")
-        assert [one["payload"] for one in batch["messages"]] == [None]  # NULL comes first
+        assert [row["payload"] for row in batch["messages"]] == [None]  # NULL comes first
         assert [row["reason"] for row in typed_world.rows("rejected")] == ["duplicate"] * (len(values) - 1)
         assert verify(typed_world.depot, typed_world.ledger).differences == ()
 
@@ -272,7 +272,7 @@ def test_mapped(
     columns = {"payload": expression}
     world.runner(engine, depot_columns=columns, payload_type=kind, rules={"on_repeat": "keep"}).once()
     [batch] = world.rows("open")
-    assert list(map(written, (one["payload"] for one in batch["messages"]))) == list(map(written, expected))
+    assert list(map(written, (row["payload"] for row in batch["messages"]))) == list(map(written, expected))
     assert name(parse(kind)) == kind
     assert verify(place, world.ledger, columns=columns).differences == ()
 
@@ -289,14 +289,14 @@ class TestRead:
         batches = windrow.read_closed(typed_world.ledger).batches
         assert batches.schema.field("messages").type.value_type.field("payload").type == parse(kind)
         [batch] = batches.to_pylist()
-        assert [written(one["payload"]) for one in batch["messages"]] == [written(value) for value in values]
+        assert [written(row["payload"]) for row in batch["messages"]] == [written(value) for value in values]
         shown = reading.batch(typed_world.ledger, batch["id"])
         json.dumps(shown, allow_nan=False)
-        found = reading.trace(typed_world.depot, typed_world.ledger, "k", NOW)
-        json.dumps([asdict(one) for one in found], allow_nan=False)
-        assert [one.outcome for one in found] == ["closed"] * len(values)
-        payloads = [one["payload"] for one in shown["messages"]]
-        assert sorted(map(written, payloads)) == sorted(written(one.payload) for one in found)
+        arrivals = reading.trace(typed_world.depot, typed_world.ledger, "k", NOW)
+        json.dumps([asdict(arrival) for arrival in arrivals], allow_nan=False)
+        assert [arrival.outcome for arrival in arrivals] == ["closed"] * len(values)
+        payloads = [row["payload"] for row in shown["messages"]]
+        assert sorted(map(written, payloads)) == sorted(written(arrival.payload) for arrival in arrivals)
 
     def test_export(self, typed_world: World, embedded: EngineFactory, kind: str, tmp_path: Path) -> None:
         """An export has the payloads in parquet as they are, in JSON as JSON, and in csv as what csv can hold."""
@@ -330,14 +330,14 @@ class TestRead:
         world.runner(embedded, payload_type="DOUBLE").once()
         rows = to_plain_types(DeltaTable(world.ledger).to_pyarrow_table())
         negative = [
-            row | {"messages": [one | {"payload": -0.0} for one in row["messages"] or []] or None}
+            row | {"messages": [message_row | {"payload": -0.0} for message_row in row["messages"] or []] or None}
             for row in rows.to_pylist()
         ]
         changed = pa.Table.from_pylist(negative, ledger_schema(pa.float64()))
         write_deltalake(world.ledger, changed, mode="overwrite", partition_by=["state", "folded"])
-        found = {difference.check: difference.found for difference in verify(world.depot, world.ledger).differences}
-        assert found["lost"] == "1 messages"
-        assert found["unexpected"] == "1 messages"
+        findings = {difference.check: difference.found for difference in verify(world.depot, world.ledger).differences}
+        assert findings["lost"] == "1 messages"
+        assert findings["unexpected"] == "1 messages"
 
 
 @pytest.mark.slow
@@ -361,7 +361,7 @@ def test_streams_of_spark(spark: Any, tmp_path: Path, kind: str) -> None:
     closed = closed.option("checkpointLocation", f"{target}-read").trigger(availableNow=True)
     closed.start(target).awaitTermination()
     [batch] = to_plain_types(DeltaTable(target).to_pyarrow_table()).to_pylist()
-    assert [written(one["payload"]) for one in batch["messages"]] == [written(value) for value in values]
+    assert [written(row["payload"]) for row in batch["messages"]] == [written(value) for value in values]
     assert check(spark, settings.ledger).failures() == ()
     assert verify(settings.depot, settings.ledger).differences == ()
 

@@ -28,12 +28,12 @@ def rows(batches: list[tuple[str | None, str, int]]) -> pa.Table:
 
 def extent(part: pa.Table) -> Extent:
     """Return what the log says of a file with these rows."""
-    said = {}
+    statistics = {}
     for name in ("id", "source", "window_end"):
         bounds = pc.min_max(times_to_numbers(part)[name])
-        said |= {f"min.{name}": bounds["min"].as_py(), f"max.{name}": bounds["max"].as_py()}
-        said[f"null_count.{name}"] = part[name].null_count
-    return Extent.of(said)
+        statistics |= {f"min.{name}": bounds["min"].as_py(), f"max.{name}": bounds["max"].as_py()}
+        statistics[f"null_count.{name}"] = part[name].null_count
+    return Extent.of(statistics)
 
 
 def wanted(streams: list[tuple[str | None, str]], clocks: dict[str | None, int]) -> BatchFilter:

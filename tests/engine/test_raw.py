@@ -178,7 +178,7 @@ def test_short_read(world: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
     from windrow.source import conversion
 
     really = conversion.chunks_of
-    monkeypatch.setattr(conversion, "chunks_of", lambda *given: really(*given).slice(1))
+    monkeypatch.setattr(conversion, "chunks_of", lambda *arguments: really(*arguments).slice(1))
     world.append(*cut(dirty(), 300))
     with pytest.raises(RetriesExhaustedError, match="its commit added 7"):
         world.run(EngineFactory("embedded"), max_retries=0)

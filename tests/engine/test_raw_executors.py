@@ -71,12 +71,12 @@ def sources(shape: random.Random) -> list[list[Chunk]]:
 
 def versions(shape: random.Random, count: int) -> list[list[Chunk]]:
     """Return the chunks of all sources, over some versions of a depot."""
-    found: list[list[Chunk]] = [[] for _ in range(count)]
+    chunks_by_version: list[list[Chunk]] = [[] for _ in range(count)]
     for chunks in sources(shape):
         places = sorted(shape.randrange(count) for _ in chunks)
         for place, chunk in zip(places, chunks, strict=True):
-            found[place].append(chunk)
-    return found
+            chunks_by_version[place].append(chunk)
+    return chunks_by_version
 
 
 def left(world: Raw) -> list[Any]:

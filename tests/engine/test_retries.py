@@ -70,8 +70,8 @@ class Wrong(Batcher):
 
     def step(self, plan):
         """Return the step."""
-        given = super().step(plan)
-        return self.kind(**{field.name: getattr(given, field.name) for field in fields(Step)})
+        step = super().step(plan)
+        return self.kind(**{field.name: getattr(step, field.name) for field in fields(Step)})
 
 
 class Breaking(ProbedSource):
@@ -204,7 +204,7 @@ class TestRequirements:
     def test_counts_of_the_commit(self, full, engine, monkeypatch):
         """A commit that says that it wrote other rows than it had to is noticed."""
         monkeypatch.setattr(
-            MicrobatchCounts, "combine", classmethod(lambda cls, *given: replace(combine(*given), rows=1))
+            MicrobatchCounts, "combine", classmethod(lambda cls, *arguments: replace(combine(*arguments), rows=1))
         )
         with pytest.raises(InternalError, match="the commit wrote"):
             full.runner(engine).once()

@@ -42,13 +42,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("groups")
 
 
-@given(wanted=WANTED, most=st.integers(0, 2_000))
-def test_messages(folder: Path, wanted: list[tuple[str, list[int]]], most: int) -> None:
+@given(requests=WANTED, most=st.integers(0, 2_000))
+def test_messages(folder: Path, requests: list[tuple[str, list[int]]], most: int) -> None:
     """Whatever was read before and is forgotten, rows come in the order in which they are asked for, also twice."""
     files, groups = Files(folder), RowGroups()
-    for path, rows in wanted:
-        found = groups.messages(path, np.array(rows), files.open)
-        assert found.to_pylist() == LISTS["messages"].take(pa.array(rows)).to_pylist()
+    for path, rows in requests:
+        messages = groups.messages(path, np.array(rows), files.open)
+        assert messages.to_pylist() == LISTS["messages"].take(pa.array(rows)).to_pylist()
         groups.trim(PATHS, most)
 
 

@@ -48,11 +48,11 @@ def test_any_sequence(seed: int, sequence: list[dict[str, Any]]) -> None:
     stream never overlap, the ids stand forever, and the result does not depend on how the log was cut into
     microbatches.
     """
-    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as directory, tempfile.TemporaryDirectory() as other:
         warnings.simplefilter("ignore", ShortWindowWarning)
         versions = log(versions=2 * len(sequence), seed=seed, size=15)
         parts = [versions[2 * at : 2 * at + 2] for at in range(len(sequence))]
-        world = run(one, parts, sequence, max_messages=1_000)
+        world = run(directory, parts, sequence, max_messages=1_000)
         assert verify(world.depot, world.ledger).differences == ()
         world.assert_balanced()
         assert_apart(world)

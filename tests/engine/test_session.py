@@ -98,9 +98,11 @@ def test_starts_for_all_depots(spark: Any, tmp_path: Path, monkeypatch: pytest.M
     """
     The session of a topology is started for the tables of all its depots, so that it has the jars for each.
     """
-    asked: list[str] = []
-    monkeypatch.setattr("windrow.engine.spark.engine.find_session", lambda *tables: (asked.extend(tables), spark)[1])
+    table_paths: list[str] = []
+    monkeypatch.setattr(
+        "windrow.engine.spark.engine.find_session", lambda *tables: (table_paths.extend(tables), spark)[1]
+    )
     places = {name: str(tmp_path / name) for name in ("a", "b", "states")}
     topology = Topology("both", depots=[places["a"], places["b"]], states=places["states"])
     tables_of(topology, Settings(engine="spark"))
-    assert {*asked} == {*places.values()}
+    assert {*table_paths} == {*places.values()}

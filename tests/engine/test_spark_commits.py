@@ -60,10 +60,10 @@ def test_spark_makes_each_commit(
 ) -> None:
     """Spark makes the ledger and each commit, in the form that the history names, wherever the rows were processed."""
     runner = started.runner(spark_engine, max_messages=30, max_driver_messages=max_driver_messages)
-    told = [microbatch.commit_mode for microbatch in runner.once().microbatches]
+    commit_modes = [microbatch.commit_mode for microbatch in runner.once().microbatches]
     runner.tick(to=NOW + HOUR)
     assert committers(started) == {"Apache-Spark"}
-    assert told == [row["commit_mode"] for row in started.history()[1:3]] == ["merge"] * 2
+    assert commit_modes == [row["commit_mode"] for row in started.history()[1:3]] == ["merge"] * 2
     assert started.history()[-1]["commit_mode"] == "merge"
     assert started.rows("open") == []
     started.assert_balanced()
@@ -143,10 +143,10 @@ def test_ledger_of_more_features(started: World, spark_engine: EngineFactory, fo
     names = [field.name for field in DeltaTable(started.ledger).schema().fields]
     rows = tables.spark_rows_that_count(f"delta.`{started.ledger}`", names)
     batches = f"({rows}) WHERE state IN ('open', 'closed')"
-    held = f"SELECT sum(size(messages)) FROM {batches}"
+    list_sizes = f"SELECT sum(size(messages)) FROM {batches}"
     total = f"SELECT sum(message_count) FROM {batches}"
-    said, *others = (spark_engine.session.sql(one).first()[0] for one in (books, held, total))
-    assert others == [said, said]
+    balance, *others = (spark_engine.session.sql(query).first()[0] for query in (books, list_sizes, total))
+    assert others == [balance, balance]
     form_ = f"SELECT commit_mode FROM delta.`{started.ledger}` WHERE id = 'microbatch/2'"
     assert spark_engine.session.sql(form_).first()[0] == "merge"
 

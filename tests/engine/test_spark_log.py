@@ -31,8 +31,10 @@ class TestKept:
             for since, last_version in ((0, 0), (1, 1), (0, 1), (1, None), (0, None)):
                 fresh = SparkLog(spark, f"delta.`{place}`")
                 assert (log.table(), log.latest()) == (fresh.table(), fresh.latest())
-                found = [commit for commit in log.commits(since, last_version) if commit.version <= (last_version or 9)]
-                assert found == [
+                commits = [
+                    commit for commit in log.commits(since, last_version) if commit.version <= (last_version or 9)
+                ]
+                assert commits == [
                     commit for commit in fresh.commits(since, last_version) if commit.version <= (last_version or 9)
                 ]
             write(place, 2)

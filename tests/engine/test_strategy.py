@@ -52,11 +52,11 @@ def test_more_open_is_never_read_sooner(batches: int, messages: int, size: int, 
     """What is not read whole is not when more is open. It is as soon as there are enough messages, unless the driver
     keeps its headers.
     """
-    found = opened(batches, messages, size)
-    if not reads_all(found, arrived, CACHED):
+    totals = opened(batches, messages, size)
+    if not reads_all(totals, arrived, CACHED):
         more = opened(batches + 1, messages + 1, size + 1)
-        assert not reads_all(more, arrived, CACHED) or keeps_headers(found, CACHED) != keeps_headers(more, CACHED)
-        assert reads_all(found, batches, CACHED) != keeps_headers(found, CACHED)
+        assert not reads_all(more, arrived, CACHED) or keeps_headers(totals, CACHED) != keeps_headers(more, CACHED)
+        assert reads_all(totals, batches, CACHED) != keeps_headers(totals, CACHED)
 
 
 def test_headers() -> None:
@@ -69,12 +69,12 @@ def test_headers() -> None:
 
 
 @given(COUNTS, COUNTS, COUNTS)
-def test_driver(messages: int, held: int, most: int) -> None:
+def test_driver(messages: int, open_messages: int, most: int) -> None:
     """The driver processes up to its most, new messages and a part of the open ones, and with a most of 0 no new
     one.
     """
-    most = messages + held // OPEN_MESSAGES
-    assert fits_driver(messages, held, most)
-    assert not fits_driver(messages + 1, held, most)
-    assert not fits_driver(messages, held + OPEN_MESSAGES, most)
-    assert fits_driver(messages, held, 0) == (most == 0)
+    most = messages + open_messages // OPEN_MESSAGES
+    assert fits_driver(messages, open_messages, most)
+    assert not fits_driver(messages + 1, open_messages, most)
+    assert not fits_driver(messages, open_messages + OPEN_MESSAGES, most)
+    assert fits_driver(messages, open_messages, 0) == (most == 0)

@@ -24,9 +24,9 @@ from windrow.testing.points import Point
 )
 def test_our_errors_come_back(error: ConcurrentCommitError | DepotChangedError) -> None:
     """An error of ours is found again in the text of a stream's error, with its type, message and hint."""
-    found = failure_in(f"[STREAM_FAILED] Query terminated: Traceback\nRuntimeError: {_marked(error)} SQLSTATE: 38000")
-    assert found is not None
-    assert (type(found), found.args) == (type(error), error.args)
+    failure = failure_in(f"[STREAM_FAILED] Query terminated: Traceback\nRuntimeError: {_marked(error)} SQLSTATE: 38000")
+    assert failure is not None
+    assert (type(failure), failure.args) == (type(error), error.args)
 
 
 def test_other_errors_come_back() -> None:
@@ -93,4 +93,4 @@ def test_a_backlog_is_read_once(world: World, spark_engine: EngineFactory, spark
 def on_disks(spark: SparkSession) -> int:
     """Count what Spark keeps on disks alone: Delta's states of tables, and checkpoints, are in memory as well."""
     kept = spark.sparkContext._jsc.getPersistentRDDs().values()
-    return sum(not one.getStorageLevel().useMemory() for one in kept)
+    return sum(not rdd.getStorageLevel().useMemory() for rdd in kept)

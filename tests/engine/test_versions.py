@@ -75,16 +75,16 @@ def test_grown(commits: list[dict[str, str]], cut: int, order: Random) -> None:
     *rows, last = batches(commits)
     order.shuffle(rows)
     table = pa.Table.from_pylist(rows, GROWN)
-    found = latest(table)
-    assert {row["id"]: times(row) for row in found.to_pylist()} == last["all"]
-    assert all(row["whole"] for row in found.to_pylist())
+    latest_rows = latest(table)
+    assert {row["id"]: times(row) for row in latest_rows.to_pylist()} == last["all"]
+    assert all(row["whole"] for row in latest_rows.to_pylist())
     late = pa.array([row["revision"] > cut for row in rows], pa.bool_())
     joined = latest(table.filter(late), keep_tombstones=True)
     both = latest(pa.concat_tables([table.filter(pc.invert(late)), joined]))
-    assert both.sort_by("id") == found.sort_by("id")
+    assert both.sort_by("id") == latest_rows.sort_by("id")
     before = latest(table.filter(pc.invert(late)), keep_tombstones=True)
     known = apply_versions(before, table.filter(late), keep_tombstones=True)
-    assert latest(known).sort_by("id") == found.sort_by("id")
+    assert latest(known).sort_by("id") == latest_rows.sort_by("id")
 
 
 def test_due() -> None:
@@ -131,5 +131,5 @@ def test_twice() -> None:
 def test_places(values: list[str | None], among: list[str], size: int) -> None:
     """Each value has its place, however many there are on either side; one that is absent, and NULL, have -1."""
     known = among[:size]
-    found = index_in(pa.array(values, pa.string()), pa.array(known, pa.string())).tolist()
-    assert found == [known.index(value) if value in known else -1 for value in values]
+    places = index_in(pa.array(values, pa.string()), pa.array(known, pa.string())).tolist()
+    assert places == [known.index(value) if value in known else -1 for value in values]

@@ -122,7 +122,7 @@ class World:
         if "://" in self.ledger or beyond_files(table):
             return self.rows(*states, version=version)
         columns = dict.fromkeys(field.name for field in table.schema().fields)
-        found: list[Row] = []
+        selected: list[Row] = []
         names = ["path", *(f"partition.{name}" for name in tables.PARTITIONS)]
         for file in pa.table(table.get_add_actions(flatten=True)).select(names).to_pylist():
             path, state, folded = unquote(file["path"]), file["partition.state"], file["partition.folded"]
@@ -130,8 +130,8 @@ class World:
                 if path not in known:
                     rows = to_plain_types(ParquetFile(Path(self.ledger, path)).read()).to_pylist()
                     known[path] = [{**columns, **row, "state": state, "folded": folded} for row in rows]
-                found += known[path]
-        return sorted(that_count(found), key=lambda row: row["id"])
+                selected += known[path]
+        return sorted(that_count(selected), key=lambda row: row["id"])
 
     def history(self) -> list[Row]:
         """Return the history in order."""
@@ -205,27 +205,27 @@ class World:
     def check_balance(self, version: int, rows: Iterable[Row]) -> None:
         """Every message that was read is held or refused by the rows of a version."""
         read = sum(row["messages_read"] or 0 for row in rows)
-        held = sum(row["message_count"] or 0 for row in rows)
+        batched = sum(row["message_count"] or 0 for row in rows)
         refused = sum(row["state"] == "rejected" for row in rows)
-        assert read == held + refused, f"the books of version {version} do not balance"
+        assert read == batched + refused, f"the books of version {version} do not balance"
 
     def check_totals(self, version: int, rows: Iterable[Row]) -> None:
         """The progress row of each source says how much of it is open in a version, and when the next window ends.
 
         That is NULL where nothing is open, and never later than the least end of an open window.
         """
-        given = list(rows)
-        opened = [row for row in given if row["state"] == "open"]
-        for row in given:
+        all_rows = list(rows)
+        opened = [row for row in all_rows if row["state"] == "open"]
+        for row in all_rows:
             if row["state"] == "progress" and row["id"] != tables.PROGRESS:
                 ours = [batch for batch in opened if batch["source"] == row["source"]]
-                said = [row[name] or 0 for name in ("open_batches", "open_messages", "open_bytes")]
-                held = [sum(batch[name] for batch in ours) for name in ("message_count", "bytes")]
-                assert said == [len(ours), *held], f"version {version} miscounts what is open of {row['source']!r}"
+                stated = [row[name] or 0 for name in ("open_batches", "open_messages", "open_bytes")]
+                counted = [sum(batch[name] for batch in ours) for name in ("message_count", "bytes")]
+                assert stated == [len(ours), *counted], f"version {version} miscounts what is open of {row['source']!r}"
                 end, least = row["next_window_end"], min((batch["window_end"] for batch in ours), default=None)
                 assert (end is None) == (least is None), f"version {version} has a wrong end for {row['source']!r}"
                 assert end is None or end <= least, f"version {version} would close {row['source']!r} too late"
-        sources = {row["source"] for row in given if row["state"] == "progress"}
+        sources = {row["source"] for row in all_rows if row["state"] == "progress"}
         assert {batch["source"] for batch in opened} <= sources, f"version {version} has open batches of no source"
 
     def check_result(self, after: int, plain: bool) -> None:
@@ -268,30 +268,30 @@ def that_count(rows: Iterable[Row]) -> list[Row]:
 
     An open batch has the messages of its versions from the last whole one on.
     """
-    given = list(rows)
+    all_rows = list(rows)
     versions: dict[str, list[Row]] = {}
-    for row in given:
+    for row in all_rows:
         if row["state"] not in tables.FINAL:
             versions.setdefault(row["id"], []).append(row)
-    found = [row for row in given if row["state"] in tables.FINAL]
+    current = [row for row in all_rows if row["state"] in tables.FINAL]
     for id_, of_id in versions.items():
         of_id.sort(key=lambda row: row["revision"])
         row = of_id[-1]
         if row["deleted"]:
             continue
         if row["state"] == tables.OPEN:
-            assert any(one["whole"] for one in of_id), f"no version of {id_} is whole"
+            assert any(version["whole"] for version in of_id), f"no version of {id_} is whole"
             row = row | {"messages": messages_of(of_id), "whole": True}
-        found.append(row)
-    return sorted(found, key=lambda row: row["id"])
+        current.append(row)
+    return sorted(current, key=lambda row: row["id"])
 
 
 def messages_of(versions: Iterable[Row]) -> list[Row]:
     """Return the messages of an open batch, from its versions in their order."""
-    found: list[Row] = []
+    messages: list[Row] = []
     for version in versions:
-        found = version["messages"] if version["whole"] else [*found, *version["messages"]]
-    return sorted(found, key=lambda one: (one["event_time"], one["type"].encode()))
+        messages = version["messages"] if version["whole"] else [*messages, *version["messages"]]
+    return sorted(messages, key=lambda message: (message["event_time"], message["type"].encode()))
 
 
 def check_pauses(version: int, rows: Iterable[Row]) -> None:
@@ -328,8 +328,8 @@ def clock_ahead(messages: pa.Table) -> list[Row]:
     """Return the rejections of messages of which all are ahead of the clock."""
     row = np.arange(messages.num_rows)
     refusals = tables.rows(REFUSED, {"row": row, "reason": "clock_ahead"}, row.size)
-    given = messages.select(SCHEMA.names).combine_chunks()
-    return rejection_rows(given, messages["version"].to_numpy(), [refusals], None).to_pylist()
+    rejected = messages.select(SCHEMA.names).combine_chunks()
+    return rejection_rows(rejected, messages["version"].to_numpy(), [refusals], None).to_pylist()
 
 
 def picked(row: Row, names: Iterable[str]) -> Row:
