@@ -36,10 +36,10 @@ def bank(depot: str = "transfers", states: str = "bank", branch: str | None = No
         """Take from one account what the other gets, if the funds cover it."""
         funds, accounts = microbatch.state("funds"), pa.table({"account": ACCOUNTS})
         left = dict(zip(ACCOUNTS, funds.get(accounts)["amount"].to_pylist(), strict=True))
-        covered = [one for depot in depots for one in taken(microbatch.rows(depot), left)]
+        covered = [transfer for depot in depots for transfer in taken(microbatch.rows(depot), left)]
         funds.put(pa.table({"account": ACCOUNTS, "amount": [left[account] for account in ACCOUNTS]}))
-        moved = [(one["from"], one["amount"], 0) for one in covered]
-        moved += [(one["to"], 0, one["amount"]) for one in covered]
+        moved = [(transfer["from"], transfer["amount"], 0) for transfer in covered]
+        moved += [(transfer["to"], 0, transfer["amount"]) for transfer in covered]
         columns = zip(*moved, strict=True) if moved else ([], [], [])
         rows = pa.table(dict(zip(MOVED.names, map(list, columns), strict=True)), MOVED)
         microbatch.state("moved").combine(rows, sent=("sent", "sum"), received=("received", "sum"))
@@ -52,14 +52,14 @@ MOVED = pa.schema([("holder", pa.string()), ("sent", pa.int64()), ("received", p
 
 def taken(messages: pa.Table, left: dict[str, int]) -> list[dict[str, Any]]:
     """Return the transfers that the funds cover, in the order of the log, and take them from what is left."""
-    found = []
+    covered = []
     for payload in messages.sort_by([("version", "ascending"), ("sequence", "ascending")])["payload"].to_pylist():
         transfer = json.loads(payload)
         if left[transfer["from"]] >= transfer["amount"]:
             left[transfer["from"]] -= transfer["amount"]
             left[transfer["to"]] += transfer["amount"]
-            found.append(transfer)
-    return found
+            covered.append(transfer)
+    return covered
 
 
 def transfers(versions: int = 4, size: int = 20, seed: int = 1) -> list[list[dict[str, Any]]]:

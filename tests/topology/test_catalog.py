@@ -47,22 +47,22 @@ def kinds_in(microbatch: Microbatch) -> pa.Table:
 
 def seen(spark: Any, view: str) -> list[dict[str, Any]]:
     """Return the rows of a view by key."""
-    found: list[dict[str, Any]] = spark.table(view).toArrow().sort_by("kind").to_pylist()
-    return found
+    rows: list[dict[str, Any]] = spark.table(view).toArrow().sort_by("kind").to_pylist()
+    return rows
 
 
 def test_views(spark: Any, schema: str, clock: ManualClock) -> None:
     """Each state has a view with its own columns, `<topology>_<state>`; one that is declared later gets its columns and
     its view, also where all of its columns are there already, and the others stay as they are.
     """
-    given = SETTINGS.model_copy(update={"depot": f"{schema}.depot", "ledger": f"{schema}.states"})
-    open_tables(given, spark).writer.create(table([]).schema.field("payload").type, "90d")
+    settings = SETTINGS.model_copy(update={"depot": f"{schema}.depot", "ledger": f"{schema}.states"})
+    open_tables(settings, spark).writer.create(table([]).schema.field("payload").type, "90d")
     publish(spark, f"{schema}.depot", [message("a"), message("a"), message("b")])
     run_topology(kinds(schema), SETTINGS, spark=spark, clock=clock)
     assert tables_in(spark, schema) == {"depot", "states", "all_kinds_counts"}
     assert seen(spark, f"{schema}.all_kinds_counts") == [{"kind": "a", "count": 2}, {"kind": "b", "count": 1}]
     assert (
-        Path(str(open_engine(given, spark).path(given.ledger))) / DIRECTORY
+        Path(str(open_engine(settings, spark).path(settings.ledger))) / DIRECTORY
     ).is_dir()  # for plans, from the first on
 
     later = kinds(schema)
@@ -100,8 +100,8 @@ def test_views(spark: Any, schema: str, clock: ManualClock) -> None:
 
 def test_views_of_other_columns(spark: Any, schema: str, clock: ManualClock) -> None:
     """A view shows the declared columns after a migration, and a state without a key before it was written."""
-    given = SETTINGS.model_copy(update={"depot": f"{schema}.depot", "ledger": f"{schema}.states"})
-    open_tables(given, spark).writer.create(table([]).schema.field("payload").type, "90d")
+    settings = SETTINGS.model_copy(update={"depot": f"{schema}.depot", "ledger": f"{schema}.states"})
+    open_tables(settings, spark).writer.create(table([]).schema.field("payload").type, "90d")
     publish(spark, f"{schema}.depot", [message("a"), message("a"), message("b")])
     before = kinds(schema)
     initial = {"note": "it's \\ new", "sums": [1, 2], "at": datetime(2026, 1, 31, tzinfo=UTC)}

@@ -81,12 +81,12 @@ class Chain:
 
     def __init__(self, directory: Path, engine: EngineFactory, frames: bool = False) -> None:
         """Prepare them; nothing runs yet."""
-        given: dict[str, Any] = {"engine": engine.name, "session": engine.session, **engine.more}
-        self.given, self.frames = given, frames
+        options: dict[str, Any] = {"engine": engine.name, "session": engine.session, **engine.more}
+        self.options, self.frames = options, frames
         folds = {"fold_commits": 2, "fold_rows": 3}  # what a fold writes again is no change
-        above = {"engine": "embedded"} if engine.more else given
+        above = {"engine": "embedded"} if engine.more else options
         self.words = Harness(upstream(), directory, **folds, **above)
-        self.mirror = Harness(mirror(frames), directory, **folds, **given)
+        self.mirror = Harness(mirror(frames), directory, **folds, **options)
         self.times: dict[str, int] = {}
         self.gone: dict[str, int] = {}
         self.known: set[str] = set()
@@ -210,8 +210,8 @@ def test_nan(tmp_path: Path) -> None:
 @pytest.mark.slow_on_spark
 def test_state_that_does_not_change(tmp_path: Path, engine: EngineFactory) -> None:
     """A state that does not change holds nobody up: its old versions are not read again, and may be cleaned up."""
-    given: dict[str, Any] = {"engine": engine.name, "session": engine.session, **engine.more}
-    words = Harness(upstream(), tmp_path, **given)
+    options: dict[str, Any] = {"engine": engine.name, "session": engine.session, **engine.more}
+    words = Harness(upstream(), tmp_path, **options)
     topology = Topology(
         "both",
         depots={name: Depot("data/words", state=name) for name in ("counts", "sentences")},
@@ -226,7 +226,7 @@ def test_state_that_does_not_change(tmp_path: Path, engine: EngineFactory) -> No
             names = pa.table({"depot": pa.repeat(name, rows.num_rows)})
             microbatch.state("seen").combine(names, rows="count")
 
-    both = Harness(topology, tmp_path, **given)
+    both = Harness(topology, tmp_path, **options)
     for _ in range(3):
         words.append([{"payload": "-a"}])
         words.run()
@@ -258,9 +258,9 @@ def test_set_back(chain: Chain) -> None:
     commits = DeltaTable(chain.words.topology.location).history()
     (at,) = [commit["version"] for commit in commits if note_of(commit).get("kind") == "rollback"]
     assert f"version:{at + 1}" in stopped.value.hint
-    told = Harness(mirror(chain.frames), chain.mirror.directory, on_depot_change="ignore", **chain.given)
-    told.run()
-    assert told.state("copy") == chain.words.state("counts")
+    reader = Harness(mirror(chain.frames), chain.mirror.directory, on_depot_change="ignore", **chain.options)
+    reader.run()
+    assert reader.state("copy") == chain.words.state("counts")
     chain.words.run()
     chain.mirror.restart()
     chain.mirror.run()
@@ -299,10 +299,10 @@ def test_refused(tmp_path: Path) -> None:
     other = Topology("reader", depots={"words": Depot("data/words")}, states="data/reader")
     other.function(_nothing)
     placed = other.with_locations({"words": Depot(words.topology.location)}, str(tmp_path / "reader"))
-    found = Harness(other, tmp_path)
-    found.topology = placed
+    reader = Harness(other, tmp_path)
+    reader.topology = placed
     with pytest.raises(IncompatibleTableError, match="has the states of a topology"):
-        found.run()
+        reader.run()
 
 
 def _nothing(microbatch: Microbatch) -> None:

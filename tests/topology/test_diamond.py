@@ -51,7 +51,7 @@ class Diamond:
         """Append orders in one version."""
         keys = range(self.orders, self.orders + len(pieces))
         self.orders += len(pieces)
-        rows = [{"key": f"{key:03}", "payload": str(one)} for key, one in zip(keys, pieces, strict=True)]
+        rows = [{"key": f"{key:03}", "payload": str(count)} for key, count in zip(keys, pieces, strict=True)]
         self.harnesses["prices"].append(rows, "orders")
         self.advance(1)
 
@@ -115,8 +115,8 @@ def test_crash(tmp_path: Path, name: str, point: Point) -> None:
     crashes = 0
     for pieces in ((2, 12), (5,), (30, 1, 10)):
         diamond.order(*pieces)
-        for one in NAMES:
-            crashes += diamond.run(one, point if one == name else None)
+        for topology_name in NAMES:
+            crashes += diamond.run(topology_name, point if topology_name == name else None)
     assert crashes >= 3
     diamond.assert_sound()
 
@@ -246,7 +246,7 @@ def test_undeclared(tmp_path: Path) -> None:
     diamond.run_all()
     checks = diamond.checks.topology
     priced, prices = checks.depots["priced"], diamond.harnesses["prices"].topology
-    for fed_by, said in (
+    for fed_by, error_message in (
         (None, "the depot priced is an output of another topology, which may fall behind"),
         (
             prices.with_locations(prices.depots, str(tmp_path / "elsewhere")),
@@ -254,15 +254,15 @@ def test_undeclared(tmp_path: Path) -> None:
         ),
     ):
         depots = {**checks.depots, "priced": replace(priced, fed_by=fed_by)}
-        with pytest.raises(TopologyError, match=said) as refused:
+        with pytest.raises(TopologyError, match=error_message) as refused:
             run_topology(checks.with_locations(depots, checks.location), EMBEDDED)
         assert "fed_by=topology" in refused.value.hint
-    for declared, said in (
+    for declared, error_message in (
         ({"location": "elsewhere", "fed_by": prices}, "prices has no output at elsewhere"),
         ({"location": "elsewhere", "fed_by": prices, "state": "x"}, "prices has its states at"),
         ({"location": "elsewhere", "wait": "10m"}, "wait needs the topology to wait for"),
     ):
-        with pytest.raises(TopologyError, match=said):
+        with pytest.raises(TopologyError, match=error_message):
             Topology("wrong", {"priced": Depot(**declared)}, "wrong", in_step=True)
 
 

@@ -13,8 +13,8 @@ from windrow.topology.doctor import examine_topology
 def said_of_states(location: str) -> str:
     """Return what doctor finds of a table of states."""
     topology = Topology("words", depots=["no/depot"], states=location)
-    found = examine_topology(topology, Settings(engine="embedded"), NOW)
-    [of_states] = [finding for finding in found if finding.code == "ledger"]
+    findings = examine_topology(topology, Settings(engine="embedded"), NOW)
+    [of_states] = [finding for finding in findings if finding.code == "ledger"]
     assert of_states.level == "warning"
     return of_states.message
 

@@ -90,13 +90,13 @@ def test_frames(spark: Any, tmp_path: Path, few_rows: int, crash: bool, monkeypa
     assert DeltaTable(tmp_path / "large").to_pyarrow_table().to_pylist() == [{"shop": "north", "amount": 200}]
 
 
-@pytest.mark.slow_unless({"said": "twice"})
+@pytest.mark.slow_unless({"error_message": "twice"})
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "error_message"),
     [("SELECT CAST(NULL AS BIGINT) AS user", "NULL in its key"), ("SELECT 1L AS user UNION ALL SELECT 1L", "twice")],
     ids=["null", "twice"],
 )
-def test_refused_keys_of_put(spark: Any, tmp_path: Path, rows: str, said: str) -> None:
+def test_refused_keys_of_put(spark: Any, tmp_path: Path, rows: str, error_message: str) -> None:
     """
     A key that is NULL, or stands twice, is refused, and nothing of the microbatch is written.
     """
@@ -109,7 +109,7 @@ def test_refused_keys_of_put(spark: Any, tmp_path: Path, rows: str, said: str) -
 
     harness = Harness(topology, tmp_path, engine="spark", session=spark)
     harness.append([{"payload": "one"}])
-    with pytest.raises(TopologyError, match=said):
+    with pytest.raises(TopologyError, match=error_message):
         harness.run()
     assert list(harness.state("seen")) == []
 
@@ -204,8 +204,8 @@ def test_column_version(tmp_path: Path, engine: EngineFactory, name: str) -> Non
         write_deltalake(tmp_path / "programs", programs, mode="append", configuration=None if at else feed)
     settings = engine.settings(str(tmp_path / "programs"), topology.location, max_messages=1)
     assert run_topology(topology, settings, spark=engine.session).total("messages") == 2
-    found = topology.read("seen")
-    assert found.select(["version", "depot_version"]).to_pydict() == {"version": [70, 71], "depot_version": [0, 1]}
+    seen = topology.read("seen")
+    assert seen.select(["version", "depot_version"]).to_pydict() == {"version": [70, 71], "depot_version": [0, 1]}
 
 
 def closing(ledger: str, states: str) -> Topology:
@@ -239,11 +239,11 @@ def test_closed_batches(
         run_topology(topology, settings, spark=engine.session, clock=clock)
     world.runner(engine).flush()
     run_topology(topology, settings, spark=engine.session, clock=clock)
-    found = topology.read("closed_once")
+    closed_once = topology.read("closed_once")
     closed = world.rows("closed")
-    assert sorted(found["batch"].to_pylist()) == [row["id"] for row in closed]
-    assert set(found["times"].to_pylist()) == {1}
-    assert pc.sum(found["held"]).as_py() == sum(row["message_count"] for row in closed)
+    assert sorted(closed_once["batch"].to_pylist()) == [row["id"] for row in closed]
+    assert set(closed_once["times"].to_pylist()) == {1}
+    assert pc.sum(closed_once["held"]).as_py() == sum(row["message_count"] for row in closed)
 
 
 @pytest.mark.slow
@@ -301,9 +301,9 @@ def test_state_is_joined_by_sorting(spark: Any, tmp_path: Path) -> None:
     @topology.function
     def look(microbatch: SparkMicrobatch) -> None:
         state = microbatch.state("sums")
-        found = state.get(microbatch.rows("numbers").select("number"))
-        plans.append(found._jdf.queryExecution().toString())
-        state.put(found.withColumn("total", F.lit(1)))
+        state_rows = state.get(microbatch.rows("numbers").select("number"))
+        plans.append(state_rows._jdf.queryExecution().toString())
+        state.put(state_rows.withColumn("total", F.lit(1)))
 
     harness = Harness(topology, tmp_path, engine="spark", session=spark, max_driver_messages=0)
     harness.create(pa.schema([("number", pa.int64())]))

@@ -147,7 +147,7 @@ def test_neighbours(tmp_path: Path, engine: EngineFactory, many: int, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "error_message"),
     [
         (part("a", 1).select(["day"]), "all of the state rates lacks the column 'device'"),
         (part("a", 1, 1).select(["device", "hour"]), "lacks the column 'day'"),
@@ -157,10 +157,10 @@ def test_neighbours(tmp_path: Path, engine: EngineFactory, many: int, monkeypatc
         ({"device": "a"}, "got dict"),
     ],
 )
-def test_refused_parts(tmp_path: Path, keys: Any, said: str) -> None:
+def test_refused_parts(tmp_path: Path, keys: Any, error_message: str) -> None:
     """A part that is not the first columns of the key is refused, as are NULL, other types, and what is no table."""
     steps = Steps(tmp_path)
-    with pytest.raises(TopologyError, match=said):
+    with pytest.raises(TopologyError, match=error_message):
         steps.do(lambda microbatch: microbatch.state("rates").all(keys))
 
 
@@ -169,13 +169,13 @@ def test_refused_in_read(tmp_path: Path) -> None:
     steps = Steps(tmp_path)
     steps.put(rows(("a", 1, 1)))
     read, day = steps.harness.topology.read, date(2026, 1, 1)
-    for keys, said in (
+    for keys, error_message in (
         ([{"day": day}], "read of the state rates lacks the column 'device'"),
         ([{"device": None}], "whose key 'device' is NULL"),
         ([{}], "lacks the column 'device'"),
         ([{"device": "a"}, {"device": "a", "day": day}], "whose key 'day' is NULL"),
     ):
-        with pytest.raises(TopologyError, match=said):
+        with pytest.raises(TopologyError, match=error_message):
             read("rates", keys=keys)
     with pytest.raises(TopologyError, match="the state has none"):
         read("total", keys=[{}])
@@ -255,8 +255,10 @@ def added(location: str, microbatch: int) -> list[Path]:
         [json.loads(line) for line in entry.read_text().splitlines()]
         for entry in sorted(Path(location, "_delta_log").glob("*.json"))
     ]
-    paths = [[one["add"]["path"] for one in entry if "state=rates" in str(one.get("add"))] for entry in entries]
-    return [Path(location, unquote(path)) for path in [found for found in paths if found][microbatch - 1]]
+    paths = [
+        [action["add"]["path"] for action in entry if "state=rates" in str(action.get("add"))] for entry in entries
+    ]
+    return [Path(location, unquote(path)) for path in [added for added in paths if added][microbatch - 1]]
 
 
 KEYS = list(itertools.product(["a", "a-1", "b/"], [1, 2], [1, 2]))
@@ -303,7 +305,7 @@ def act(state: ArrowState, model: dict[Key, int], actions: list[Any], rates: Ite
 
 def under(model: dict[Key, int], keys: list[Key], columns: int) -> dict[Key, int]:
     """Return what a model has under the first columns of some keys."""
-    return {key: rate for key, rate in model.items() if any(key[:columns] == one[:columns] for one in keys)}
+    return {key: rate for key, rate in model.items() if any(key[:columns] == selected[:columns] for selected in keys)}
 
 
 IDS = st.lists(st.tuples(st.sampled_from(ALIKE), st.sampled_from(ALIKE)), min_size=1, max_size=12)
@@ -315,12 +317,12 @@ def test_no_file_with_a_row_is_skipped(keys: list[tuple[str, str]], parts: list[
     state = rates(lambda _: None).states["rates"]
     named = pa.table({"device": [key[0] for key in keys], "day": [key[1] for key in keys], "hour": [1] * len(keys)})
     table = named.append_column("id", state.ids(named)).sort_by("id")
-    wanted = IdFilter(state.ids(pa.table({"device": pa.array(parts, pa.string())}), 1), 3)
-    assert set(wanted.among(table)["device"].to_pylist()) == set(parts) & {key[0] for key in keys}
+    id_filter = IdFilter(state.ids(pa.table({"device": pa.array(parts, pa.string())}), 1), 3)
+    assert set(id_filter.among(table)["device"].to_pylist()) == set(parts) & {key[0] for key in keys}
     for start in range(0, table.num_rows, size):
         piece = table.slice(start, size)
         needed = bool(pc.any(pc.is_in(piece["device"], pa.array(parts, pa.string()))).as_py())
-        assert Extent.of_rows(piece).may_hold(wanted.ranges()) >= needed
+        assert Extent.of_rows(piece).may_hold(id_filter.ranges()) >= needed
 
 
 def test_few_files_are_read(tmp_path: Path) -> None:

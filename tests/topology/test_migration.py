@@ -133,7 +133,7 @@ class TestNewColumns:
 
 class TestVersions:
     @pytest.mark.parametrize(
-        ("declared", "said"),
+        ("declared", "error_message"),
         [
             ({"value": "total DOUBLE"}, "a column 'total' of type int64, the topology declares double"),
             ({"value": "amount BIGINT"}, "a column 'total', which the topology does not declare"),
@@ -141,18 +141,18 @@ class TestVersions:
             ({"key": "", "value": "name STRING, total BIGINT"}, r"the key \(name\), the topology declares \(\)"),
         ],
     )
-    def test_undeclared(self, tmp_path: Path, declared: dict[str, Any], said: str) -> None:
+    def test_undeclared(self, tmp_path: Path, declared: dict[str, Any], error_message: str) -> None:
         """Another type, another key, or a column that is gone is refused before anything is written; the hint names
         the way.
         """
         harness = begun(tmp_path)
         before = harness.state("sums")
-        with pytest.raises(IncompatibleTableError, match=said) as refused:
+        with pytest.raises(IncompatibleTableError, match=error_message) as refused:
             Harness(sums(**declared), tmp_path).run()
         assert "version=2" in refused.value.hint
-        if "amount" not in said and "which" not in said:
+        if "amount" not in error_message and "which" not in error_message:
             assert "migrate=" in refused.value.hint
-            with pytest.raises(IncompatibleTableError, match=said):
+            with pytest.raises(IncompatibleTableError, match=error_message):
                 Harness(sums(**declared, version=2), tmp_path).run()
         pay(harness, a=1)
         assert harness.state("sums") == [before[0] | {"total": 101}, before[1]]
@@ -199,13 +199,13 @@ class TestVersions:
 
         pay(old, anna=7)
         declared = {"key": "initial STRING", "value": "total BIGINT", "version": 2}
-        for wrong, said in (
+        for wrong, error_message in (
             (twice, "has a key twice"),
             (lambda rows: rows, "lacks the column 'initial'"),
             (lambda _: 1 / 0, "failed: ZeroDivisionError"),
             (lambda _: None, "returned NoneType"),
         ):
-            with pytest.raises(TopologyError, match=f"migrate of the state sums {said}"):
+            with pytest.raises(TopologyError, match=f"migrate of the state sums {error_message}"):
                 Harness(sums(**declared, migrate=wrong), tmp_path).run()
         assert [row["name"] for row in old.state("sums")] == ["a", "anna", "b"]
         new = Harness(sums(**declared, migrate=by_initial), tmp_path)
@@ -332,13 +332,13 @@ def in_order(**totals: float) -> list[dict[str, Any]]:
 def test_two_drivers(tmp_path: Path) -> None:
     """Of two drivers that migrate at the same time one does, and both go on; one of before stops."""
     old = begun(tmp_path)
-    one, other = Harness(euros(), tmp_path), Harness(euros(), tmp_path)
-    one.runner(), other.runner()
+    first, second = Harness(euros(), tmp_path), Harness(euros(), tmp_path)
+    first.runner(), second.runner()
     old.append([{"name": "a", "cents": 50}], "paid")
-    one.run()
-    other.run()
-    assert migrations(one) == [["sums"]]
-    assert one.state("sums") == in_order(a=1.5, b=2.5)
+    first.run()
+    second.run()
+    assert migrations(first) == [["sums"]]
+    assert first.state("sums") == in_order(a=1.5, b=2.5)
     with pytest.raises(IncompatibleTableError, match="has version 2"):
         old.run()
 
@@ -355,24 +355,24 @@ def test_chain(tmp_path: Path, engine: tuple[EngineFactory, bool]) -> None:
     or their key is another one it stops.
     """
     factory, frames = engine
-    given: dict[str, Any] = {"engine": factory.name, "session": factory.session, **factory.more}
-    words = begun(tmp_path, **given)
-    copy = Harness(mirror(frames), tmp_path, **given)
+    options: dict[str, Any] = {"engine": factory.name, "session": factory.session, **factory.more}
+    words = begun(tmp_path, **options)
+    copy = Harness(mirror(frames), tmp_path, **options)
     copy.run()
     assert copy.state("copy") == words.state("sums")
     bigger = {"value": "total BIGINT, note STRING", "version": 2, "migrate": doubled, "initial": {"note": "new"}}
-    later = Harness(sums(**bigger), tmp_path, **given)
+    later = Harness(sums(**bigger), tmp_path, **options)
     pay(later, a=1, c=3)
     copy.run()
     assert [row["total"] for row in copy.state("copy")] == [201, 500, 3]
-    behind = Harness(mirror(frames, "behind"), tmp_path, **given)
+    behind = Harness(mirror(frames, "behind"), tmp_path, **options)
     behind.run()
     assert behind.state("copy") == copy.state("copy")
     other_key = {"key": "total BIGINT", "value": "name STRING", "version": 3, "migrate": lambda rows: rows}
     moved = Topology("sums", depots=["paid"], states="sums")
     moved.state("sums", **other_key)
     moved.function(lambda_nothing)
-    Harness(moved, tmp_path, **given).run()
+    Harness(moved, tmp_path, **options).run()
     with pytest.raises(DepotChangedError if not frames else Exception, match="the key of the state sums is"):
         copy.run()
 
@@ -416,8 +416,8 @@ def mirror(frames: bool, name: str = "mirror") -> Topology:
 def test_engines(tmp_path: Path, engine: tuple[EngineFactory, bool]) -> None:
     """On each engine a state of a later version is read, changed, deleted and read from outside."""
     factory, frames = engine
-    given: dict[str, Any] = {"engine": factory.name, "session": factory.session, **factory.more}
-    begun(tmp_path, **given)
+    options: dict[str, Any] = {"engine": factory.name, "session": factory.session, **factory.more}
+    begun(tmp_path, **options)
     declared = {"key": "name STRING", "value": "total DOUBLE", "version": 2, "migrate": in_euros}
     topology = Topology("sums", depots=["paid"], states="sums")
     topology.state("sums", **declared)
@@ -443,10 +443,10 @@ def test_engines(tmp_path: Path, engine: tuple[EngineFactory, bool]) -> None:
             state.combine(rows, total=("total", "sum"))
             kept = state.all().filter(pc.less(state.all()["total"], 2))
             state.put(kept.set_column(1, "total", pc.add(kept["total"], 1)))
-            found = state.get(rows.select(["name"]))
-            state.delete(found.filter(pc.greater(found["total"], 100)).select(["name"]))
+            totals = state.get(rows.select(["name"]))
+            state.delete(totals.filter(pc.greater(totals["total"], 100)).select(["name"]))
 
-    harness = Harness(topology, tmp_path, **given)
+    harness = Harness(topology, tmp_path, **options)
     pay(harness, a=50, c=99_000)
     assert harness.state("sums") == in_order(a=2.5, b=2.5)
     assert verify_topology(harness.topology, Settings(engine="embedded")).ok

@@ -76,8 +76,8 @@ def test_by_time_then_priority(tmp_path: Path, engine: EngineFactory, frames: bo
     harness.append([message("floor", 2), message("other", 2, source="other"), message("bad", 0, key=None)], "first")
     harness.append([message("c", 1), message("d", 7), message("ahead", 10**9)], "second")
     harness.run()
-    found = [(row["what"], row["at"] and (row["at"] - NOON).total_seconds()) for row in harness.state("places")]
-    assert found == [
+    places = [(row["what"], row["at"] and (row["at"] - NOON).total_seconds()) for row in harness.state("places")]
+    assert places == [
         ("c", 1), ("a", 1), ("b", 1), ("other", 2), ("late", 5), ("floor", 5), ("d", 7), ("ahead", None), ("bad", None),
     ]  # fmt: skip
     harness.append([message("again", 3)], "second")
@@ -127,7 +127,7 @@ def test_any_cutting_in_step(tmp_path_factory: pytest.TempPathFactory, gaps: Any
         if runs_now:
             harness.run()
     run_to_the_end(harness)
-    by_time = sorted(log, key=lambda one: (one[1], depots[one[0]].priority))
+    by_time = sorted(log, key=lambda entry: (entry[1], depots[entry[0]].priority))
     assert [row["what"] for row in harness.state("places")] == [f"{depot} {at}" for depot, at in by_time]
     assert replay_topology(harness.topology, EMBEDDED).equal
     assert verify_topology(harness.topology, EMBEDDED).ok
@@ -162,8 +162,8 @@ def test_crash_between_parts(tmp_path: Path, point: Point) -> None:
             harness.run()
         harness.restart()
     run_to_the_end(harness)
-    found = [row["what"] for row in harness.state("places")]
-    assert found == ["first 1", "second 2", "first 5", "second 6", "first 9", "second 12"]
+    places = [row["what"] for row in harness.state("places")]
+    assert places == ["first 1", "second 2", "first 5", "second 6", "first 9", "second 12"]
     assert len({row["microbatch"] for row in harness.history() if row["depot"] == "first"}) == 3
     assert verify_topology(harness.topology, EMBEDDED, replay=True).ok
 

@@ -34,10 +34,10 @@ class Hanging:
         """Do some work of a phase; hang before it, or before the reply."""
         if self.left and self.phase.endswith(phase):
             self.left = 0
-            done = work() if self.phase.startswith("reply") else None
+            result = work() if self.phase.startswith("reply") else None
             self.released.wait(60)
             try:
-                return work() if done is None else done
+                return work() if result is None else result
             finally:
                 self.ended.set()
         return work()
@@ -98,8 +98,8 @@ def test_hanging_phase(tmp_path: Path, phase: str, beside: bool) -> None:
     sources, opened = tables_of(harness.topology, settings)
     ledger: Any = HangingLedger(opened, nowhere)
     probed: Any = {name: HangingSource(source, nowhere) for name, source in sources.items()}
-    for one in (ledger, *probed.values()):
-        one.hanging = hanging
+    for table in (ledger, *probed.values()):
+        table.hanging = hanging
     runner = runner_of(
         harness.topology, probed, ledger, harness.clock, FunctionAlgorithm(harness.topology, probed, ledger)
     )

@@ -117,8 +117,8 @@ def ringing(**events: str) -> Topology:
 
 def rings(topology: Topology, name: str) -> list[float]:
     """Return when an event fired, in hours since the clock began."""
-    found = topology.read("rings").filter(pa.compute.equal(topology.read("rings")["name"], name))
-    return [(at.timestamp() - NOW / 1_000_000) / 3_600 for at in found["at"].to_pylist()]
+    firings = topology.read("rings").filter(pa.compute.equal(topology.read("rings")["name"], name))
+    return [(at.timestamp() - NOW / 1_000_000) / 3_600 for at in firings["at"].to_pylist()]
 
 
 @pytest.fixture
@@ -146,8 +146,8 @@ def test_into_a_table_that_is_there(tmp_path: Path) -> None:
     states.
     """
 
-    def stop(done: int, _: int) -> None:
-        if done == 2:
+    def stop(replayed: int, _: int) -> None:
+        if replayed == 2:
             raise DriverCrash
 
     harness = Harness(bank(), tmp_path / "bank")

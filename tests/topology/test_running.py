@@ -78,9 +78,9 @@ class TestDepots:
         """A depot that is added is read from its beginning, one that is taken away and comes back from where it was
         left: nothing is lost, nothing counts twice, and the history says which depots there were.
         """
-        one = Harness(counter("a"), tmp_path)
-        one.append([message()] * 3)
-        one.run()
+        single = Harness(counter("a"), tmp_path)
+        single.append([message()] * 3)
+        single.run()
         both = Harness(counter("a", "b"), tmp_path)
         both.append([message()] * 2, "b")
         both.append([message()], "a")
@@ -129,8 +129,8 @@ class TestDepots:
             write_deltalake(tmp_path / "copy", rows, mode="append")
         runner = harness.runner()
 
-        def exchange(done: CommittedMicrobatch) -> None:
-            if done.depots == {"a": 2}:
+        def exchange(committed: CommittedMicrobatch) -> None:
+            if committed.depots == {"a": 2}:
                 (tmp_path / "a").rename(tmp_path / "away")
                 (tmp_path / "copy").rename(tmp_path / "a")
 
@@ -384,9 +384,9 @@ class TestRollback:
 
     def test_to_the_beginning(self, tmp_path: Path) -> None:
         """A rollback to microbatch 0 empties the states, also those of a depot that was added later."""
-        one = Harness(counter("a"), tmp_path)
-        one.append([message()])
-        one.run()
+        single = Harness(counter("a"), tmp_path)
+        single.append([message()])
+        single.run()
         both = Harness(counter("a", "b"), tmp_path)
         both.append([message()], "b")
         both.run()
@@ -399,9 +399,9 @@ class TestRollback:
     @pytest.mark.parametrize("start_from", ["end", "records-ago:1", "timestamp:2000-01-01T00:00:00Z", "days-ago:20000"])
     def test_to_before_a_depot_was_added(self, tmp_path: Path, start_from: str) -> None:
         """A depot that was added later is read again from where it began, wherever `start_from` would begin by now."""
-        one = Harness(counter("a"), tmp_path)
-        one.append([message()])
-        one.run()
+        single = Harness(counter("a"), tmp_path)
+        single.append([message()])
+        single.run()
         added = counter(a=Depot("a"), b=Depot("b", start_from=start_from))
         writer = Harness(counter("a", "b"), tmp_path)
         writer.append([message()] * 2, "b")
@@ -438,11 +438,11 @@ class TestRollback:
         for depot in ("a", "b"):
             both.append([message()], depot)
         both.run()
-        one = Harness(counter("a"), tmp_path)
-        one.run()
-        one.rollback(0)
-        one.run()
-        assert counted(one) == {"a": 1}
+        single = Harness(counter("a"), tmp_path)
+        single.run()
+        single.rollback(0)
+        single.run()
+        assert counted(single) == {"a": 1}
         again = Harness(counter("a", "b"), tmp_path)
         again.run()
         assert counted(again) == {"a": 1, "b": 1}
@@ -473,8 +473,8 @@ def test_function_that_fails(tmp_path: Path) -> None:
 
     harness = Harness(topology, tmp_path)
     harness.append([message()])
-    one = pa.table({"name": ["x"], "amount": [1]})
-    for act, said in (
+    amounts = pa.table({"name": ["x"], "amount": [1]})
+    for act, error_message in (
         (
             lambda state: state.put(pa.table({"name": ["x", "x"], "count": [1, 2]})),
             "put of the state bad has a key twi",
@@ -486,13 +486,13 @@ def test_function_that_fails(tmp_path: Path) -> None:
         (lambda state: state.combine({"name": ["x"]}, count="count"), "combine of the state bad got dict"),
         (lambda state: state.get(), "get of the state bad needs keys"),
         (lambda state: state.delete(pa.table({"key": ["x"]})), "lacks the column 'name'"),
-        (lambda state: state.combine(one, counts="count"), "has no value 'counts'"),
-        (lambda state: state.combine(one, count=("amounts", "sum")), "a column 'amounts' that is not there"),
-        (lambda state: state.combine(one, count=("amount", "median")), "cannot read count="),
-        (lambda state: state.combine(one), "combines nothing"),
+        (lambda state: state.combine(amounts, counts="count"), "has no value 'counts'"),
+        (lambda state: state.combine(amounts, count=("amounts", "sum")), "a column 'amounts' that is not there"),
+        (lambda state: state.combine(amounts, count=("amount", "median")), "cannot read count="),
+        (lambda state: state.combine(amounts), "combines nothing"),
     ):
         acts[0] = act
-        with pytest.raises(TopologyError, match=said):
+        with pytest.raises(TopologyError, match=error_message):
             harness.run()
     assert harness.state("good") == [{"seen": None}]
     acts[0] = lambda state: state.put(pa.table({"name": ["x"], "count": [1]}))
@@ -626,7 +626,7 @@ def test_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value", "error_message"),
     [
         ("name", "count BIGINT", "declares no columns"),
         ("name DOUBLE", "count BIGINT", "is of type double"),
@@ -648,9 +648,9 @@ def test_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("name STRING", "totals STRUCT<INT>", "not a type of a state"),
     ],
 )
-def test_refused_columns(key: str, value: str, said: str) -> None:
+def test_refused_columns(key: str, value: str, error_message: str) -> None:
     """Columns that no table of states can have are refused where they are declared."""
-    with pytest.raises(TopologyError, match=said):
+    with pytest.raises(TopologyError, match=error_message):
         Topology("refused", depots=["a"], states="refused").state("state", key=key, value=value)
 
 
@@ -859,8 +859,8 @@ class TestOutputs:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(FunctionAlgorithm, "number", late)
             harness.run()
-        found = DeltaTable(tmp_path / "doubled").to_pyarrow_table()["payload"].to_pylist()
-        assert found == ["1", "1"]
+        payloads = DeltaTable(tmp_path / "doubled").to_pyarrow_table()["payload"].to_pylist()
+        assert payloads == ["1", "1"]
 
     @pytest.mark.parametrize("token", ["a", "b"])
     def test_a_late_plan_that_a_restore_brings_back(self, tmp_path: Path, token: str) -> None:
@@ -872,13 +872,13 @@ class TestOutputs:
         def late(self: FunctionAlgorithm, least: int) -> int:
             nonlocal calls
             calls += 1
-            found = number(self, least)
+            transaction = number(self, least)
             if calls == 1:
                 harness.append([message(2)])
                 with pytest.MonkeyPatch.context() as other:
                     other.setattr(driver, "uuid4", lambda: SimpleNamespace(hex={"a": "b", "b": "a"}[token]))
                     rival.run()
-            return found
+            return transaction
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(FunctionAlgorithm, "number", late)
@@ -887,8 +887,8 @@ class TestOutputs:
         DeltaTable(harness.topology.location).restore(0)
         again = Harness(chain(), tmp_path)
         again.run()
-        found = DeltaTable(tmp_path / "doubled").to_pyarrow_table()["payload"].to_pylist()
-        assert {one: found.count(one) >= 2 for one in ("1", "2")} == {"1": True, "2": True}
+        payloads = DeltaTable(tmp_path / "doubled").to_pyarrow_table()["payload"].to_pylist()
+        assert {payload: payloads.count(payload) >= 2 for payload in ("1", "2")} == {"1": True, "2": True}
         recorded = [row for row in again.history() if row["kind"] == "data"]
         assert sum(part["rows"] for row in recorded for part in row["appended"]) == 4
         report = verify_topology(again.topology, Settings(engine="embedded"))
@@ -914,8 +914,8 @@ class TestOutputs:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(FunctionCalls, "append", later)
             harness.run()
-        found = DeltaTable(tmp_path / "doubled").to_pyarrow_table()["payload"].to_pylist()
-        assert sorted(found) == ["1", "1", "of another plan"]
+        payloads = DeltaTable(tmp_path / "doubled").to_pyarrow_table()["payload"].to_pylist()
+        assert sorted(payloads) == ["1", "1", "of another plan"]
         assert [row["attempt"] for row in harness.history() if row["kind"] == "data"] == [1]
 
     def test_a_faster_driver(self, tmp_path: Path) -> None:
@@ -936,8 +936,8 @@ class TestOutputs:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(FunctionCalls, "append", late)
             harness.run()
-        found = DeltaTable(tmp_path / "doubled").to_pyarrow_table()["payload"].to_pylist()
-        assert sorted(found) == ["1", "1", "2", "2"]
+        payloads = DeltaTable(tmp_path / "doubled").to_pyarrow_table()["payload"].to_pylist()
+        assert sorted(payloads) == ["1", "1", "2", "2"]
 
     def test_unknown(self, tmp_path: Path) -> None:
         """An output that was not declared is refused."""
@@ -949,17 +949,17 @@ class TestOutputs:
     def test_no_table(self, tmp_path: Path) -> None:
         """Rows that are no table are refused, and none makes no version."""
         topology = Topology("out", depots=["a"], states="out", outputs={"copies": "copies"})
-        given: list[Any] = [[{"payload": "1"}], pa.table({"payload": pa.array([], pa.string())})]
+        appended: list[Any] = [[{"payload": "1"}], pa.table({"payload": pa.array([], pa.string())})]
 
         @topology.function
         def copy(microbatch: Microbatch) -> None:
-            microbatch.append("copies", given[0])
+            microbatch.append("copies", appended[0])
 
         harness = Harness(topology, tmp_path)
         harness.append([message()])
         with pytest.raises(TopologyError, match="append to copies got list"):
             harness.run()
-        given.pop(0)
+        appended.pop(0)
         harness.run()
         assert not DeltaTable.is_deltatable(str(tmp_path / "copies"))
 
@@ -1061,12 +1061,12 @@ def test_maintained_while_it_runs(tmp_path: Path) -> None:
     clock = ManualClock(harness.clock.now(), stops_after=3)
     with open_topology(topology, settings, clock) as runner:
         summary = runner.every(2_000_000)
-    assert {(done.table, done.location) for done in summary.maintained} == {
+    assert {(maintenance.table, maintenance.location) for maintenance in summary.maintained} == {
         ("ledger", places["states"]),
         ("depot", places["a"]),
         ("depot", places["b"]),
     }
-    assert [done.files_added for done in summary.maintained if done.table == "depot"] == [1, 1]
+    assert [maintenance.files_added for maintenance in summary.maintained if maintenance.table == "depot"] == [1, 1]
 
 
 class TestAccepted:

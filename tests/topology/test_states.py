@@ -30,14 +30,14 @@ def presence() -> Topology:
 
     def people(microbatch: Microbatch, what: str) -> pa.Table:
         rows = microbatch.rows("doors")
-        found = rows.filter(pc.equal(rows["type"], what))
-        return pa.table({"name": found["payload"], "since": pa.repeat(microbatch.id, found.num_rows)})
+        events = rows.filter(pc.equal(rows["type"], what))
+        return pa.table({"name": events["payload"], "since": pa.repeat(microbatch.id, events.num_rows)})
 
     @topology.function
     def answer(microbatch: Microbatch) -> None:
-        state, asked = microbatch.state("there"), people(microbatch, "ask")
-        found = {"is_there": state.has(asked), "came_in": state.get(asked)["since"]}
-        microbatch.state("answers").put(pa.table({"number": asked["since"], "asked": asked["name"]} | found))
+        state, questions = microbatch.state("there"), people(microbatch, "ask")
+        answers = {"is_there": state.has(questions), "came_in": state.get(questions)["since"]}
+        microbatch.state("answers").put(pa.table({"number": questions["since"], "asked": questions["name"]} | answers))
 
     @topology.function
     def come_and_go(microbatch: Microbatch) -> None:
@@ -54,8 +54,8 @@ def test_keys_come_and_go(tmp_path: Path, engine: EngineFactory) -> None:
     states as the functions before have left them. To delete a key that is not there is nothing.
     """
     harness = Harness(presence(), tmp_path, engine=engine.name, session=engine.session)
-    for said in ("come ada, come bob, ask ada", "come bob, go ada, ask ada, ask bob", "go ada, ask ada", "come ada"):
-        pairs = [one.split() for one in said.split(", ")]
+    for script in ("come ada, come bob, ask ada", "come bob, go ada, ask ada, ask bob", "go ada, ask ada", "come ada"):
+        pairs = [command.split() for command in script.split(", ")]
         harness.append([{"type": what, "payload": who} for what, who in pairs])
         harness.run()
     assert harness.state("there") == [{"name": "ada", "since": 4}, {"name": "bob", "since": 1}]
@@ -121,10 +121,10 @@ def wide(rows: int) -> Topology:
 
     @topology.function
     def count(microbatch: Microbatch) -> None:
-        told = microbatch.rows("keys").select(["payload"]).rename_columns(["name"])
+        names = microbatch.rows("keys").select(["payload"]).rename_columns(["name"])
         if microbatch.id == 1:
-            told = pa.table({"name": [f"key-{number:07}" for number in range(rows)]})
-        microbatch.state("counts").combine(told, count="count")
+            names = pa.table({"name": [f"key-{number:07}" for number in range(rows)]})
+        microbatch.state("counts").combine(names, count="count")
 
     return topology
 
@@ -238,19 +238,19 @@ def test_combine(batches: list[list[tuple[int, int | None]]]) -> None:
     flat = [row for batch in batches for row in batch]
     expected: dict[int, dict[str, Any]] = {}
     for key in sorted({key for key, _ in flat}):
-        values = [value for one, value in flat if one == key and value is not None]
+        values = [value for row_key, value in flat if row_key == key and value is not None]
         expected[key] = {
             "k": key,
             "sums": sum(values) if values else None,
             "least": min(values, default=None),
             "greatest": max(values, default=None),
-            "rows": sum(one == key for one, _ in flat),
+            "rows": sum(row_key == key for row_key, _ in flat),
             "given": len(values),
             "newest": values[-1] if values else None,
             "oldest": values[0] if values else None,
         }
-    found = {row["k"]: row for row in state.all().to_pylist()}
-    assert found == expected
+    combined = {row["k"]: row for row in state.all().to_pylist()}
+    assert combined == expected
 
 
 BIG = 2**63 - 1

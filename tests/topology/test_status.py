@@ -59,13 +59,13 @@ def test_lag(harness: Harness) -> None:
     harness.append([{"payload": "f"}], "two")
     appended = DeltaTable(two).version() - 1
     committed = {commit["version"]: commit["timestamp"] * 1_000 for commit in DeltaTable(two).history()}
-    found = look(harness, committed[appended] + 90 * SECOND)
-    assert [(depot.name, depot.versions_waiting, depot.messages_waiting) for depot in found.depots] == [
+    status = look(harness, committed[appended] + 90 * SECOND)
+    assert [(depot.name, depot.versions_waiting, depot.messages_waiting) for depot in status.depots] == [
         ("one", 0, 0),
         ("two", 2, 3),
     ]
-    assert found.depots[1].oldest_waiting_version == appended > found.depots[1].read_version + 1
-    assert (found.lag.messages, found.lag.seconds, found.versions_waiting) == (3, 90.0, 2)
+    assert status.depots[1].oldest_waiting_version == appended > status.depots[1].read_version + 1
+    assert (status.lag.messages, status.lag.seconds, status.versions_waiting) == (3, 90.0, 2)
 
 
 def test_microbatches(harness: Harness) -> None:
@@ -73,39 +73,39 @@ def test_microbatches(harness: Harness) -> None:
     harness.append([{"payload": "d"}])
     harness.run()
     harness.pause()
-    found = look(harness)
-    assert [(row.microbatch, row.kind, row.depot, row.messages) for row in found.microbatches] == [
+    status = look(harness)
+    assert [(row.microbatch, row.kind, row.depot, row.messages) for row in status.microbatches] == [
         (3, "pause", None, 0),
         (2, "data", "one", 1),
         (1, "data", "one", 2),
         (1, "data", "two", 1),
     ]
-    assert (found.totals.microbatches, found.totals.messages) == (3, 4)
-    assert (found.ledger.microbatch, found.ledger.paused) == (3, True)
-    assert (found.ledger.readable_range.version, found.depots[0].readable_range.version) == (0, 0)
+    assert (status.totals.microbatches, status.totals.messages) == (3, 4)
+    assert (status.ledger.microbatch, status.ledger.paused) == (3, True)
+    assert (status.ledger.readable_range.version, status.depots[0].readable_range.version) == (0, 0)
 
 
 def test_own(harness: Harness) -> None:
     """The rows of each state are counted, and depots that a topology no longer has are named."""
     assert look(harness).states == {"counts": 2, "never": 0}
     fewer = counting().with_locations({"one": harness.topology.depots["one"]}, harness.topology.location)
-    found = status_of(fewer, NOW)
-    assert ([depot.name for depot in found.depots], found.former_depots) == (["one"], ["two"])
+    status = status_of(fewer, NOW)
+    assert ([depot.name for depot in status.depots], status.former_depots) == (["one"], ["two"])
 
 
 def test_changed_and_accepted(harness: Harness) -> None:
     """A version that changed rows is foretold, and told as accepted afterwards until a rollback, of its own depot."""
-    one = DeltaTable(harness.topology.depots["one"].location)
-    one.delete("payload = 'a'")
-    assert [depot.changed_version for depot in look(harness).depots] == [one.version(), None]
-    harness.runner().skip_version(one.version(), "one")
-    found = look(harness).depots
-    assert [(depot.changed_version, depot.skipped_versions) for depot in found] == [
-        (None, (one.version(),)),
+    table = DeltaTable(harness.topology.depots["one"].location)
+    table.delete("payload = 'a'")
+    assert [depot.changed_version for depot in look(harness).depots] == [table.version(), None]
+    harness.runner().skip_version(table.version(), "one")
+    depots = look(harness).depots
+    assert [(depot.changed_version, depot.skipped_versions) for depot in depots] == [
+        (None, (table.version(),)),
         (None, ()),
     ]
     harness.rollback(1)
-    assert (look(harness).depots[0].changed_version, look(harness).depots[0].skipped_versions) == (one.version(), ())
+    assert (look(harness).depots[0].changed_version, look(harness).depots[0].skipped_versions) == (table.version(), ())
 
 
 def test_refused(harness: Harness, tmp_path: Path) -> None:

@@ -38,13 +38,13 @@ def alarms(cancel_after: str | None = None, frames: bool = False) -> Topology:
     def rows_of(microbatch: Any, timer: str) -> pa.Table:
         return microbatch.due(timer) if isinstance(microbatch, Microbatch) else microbatch.due(timer).toArrow()
 
-    def set_them(microbatch: Any, rows: pa.Table, given: Callable[[pa.Table], Any]) -> None:
+    def set_them(microbatch: Any, rows: pa.Table, convert: Callable[[pa.Table], Any]) -> None:
         fired = rows_of(microbatch, "alarm").rename_columns({"due": "at"})
-        microbatch.state("fired").combine(given(fired), note=("note", "max"), times="count")
+        microbatch.state("fired").combine(convert(fired), note=("note", "max"), times="count")
         set_, cancelled = rows.filter(pc.is_valid(rows["seconds"])), rows.filter(pc.is_null(rows["seconds"]))
         due = pc.add(pa.scalar(microbatch.clock), pc.multiply(set_["seconds"], 1_000_000).cast(pa.duration("us")))
-        microbatch.schedule("alarm", given(pa.table({"key": set_["key"], "due": due, "note": set_["note"]})))
-        microbatch.cancel("alarm", given(cancelled.select(["key"])))
+        microbatch.schedule("alarm", convert(pa.table({"key": set_["key"], "due": due, "note": set_["note"]})))
+        microbatch.cancel("alarm", convert(cancelled.select(["key"])))
 
     if frames:
 
@@ -56,14 +56,14 @@ def alarms(cancel_after: str | None = None, frames: bool = False) -> Topology:
             set_them(
                 microbatch,
                 rows.toArrow().cast(pa.schema([*COMMANDS, ("version", pa.int64())])),
-                lambda given: frame_of(rows.sparkSession, given),
+                lambda table: frame_of(rows.sparkSession, table),
             )
 
     else:
 
         @topology.function
         def set_rows(microbatch: Microbatch) -> None:
-            set_them(microbatch, microbatch.rows("commands"), lambda given: given)
+            set_them(microbatch, microbatch.rows("commands"), lambda table: table)
 
     return topology
 
@@ -132,7 +132,7 @@ def test_each_fires_once_at_its_time(tmp_path_factory: pytest.TempPathFactory, s
         model.now += seconds
         run(harness, commands)
         model.run(commands)
-    assert fired(harness) == sorted(model.fired, key=lambda one: one[::-1])
+    assert fired(harness) == sorted(model.fired, key=lambda firing: firing[::-1])
     assert {row["key"] for row in harness.state("alarm")} == set(model.set)
     assert replay_topology(harness.topology, EMBEDDED).equal
     assert verify_topology(harness.topology, EMBEDDED).ok
@@ -269,15 +269,15 @@ def noting(depots: Mapping[str, Depot], in_step: bool, frames: bool = False) -> 
     topology.timer("wake", key="name STRING, number BIGINT")
     topology.state("places", key="microbatch BIGINT, place BIGINT", value="what STRING")
 
-    def note(microbatch: Any, rows: pa.Table, given: Callable[[pa.Table], Any]) -> None:
+    def note(microbatch: Any, rows: pa.Table, convert: Callable[[pa.Table], Any]) -> None:
         numbers = pa.array(range(1_000 * microbatch.step, 1_000 * microbatch.step + rows.num_rows), pa.int64())
         what = pc.coalesce(rows["payload"], rows["key"])
         noted = {"microbatch": pa.repeat(microbatch.id, rows.num_rows), "place": numbers, "what": what}
-        microbatch.state("places").put(given(pa.table(noted)))
-        wanted = [int(row) for row in rows["payload"].to_pylist() if row and row.isdecimal()]
-        due = [BEGIN + timedelta(seconds=one) for one in wanted]
-        timers = {"name": pa.array(["w"] * len(wanted), pa.string()), "number": pa.array(wanted, pa.int64())}
-        microbatch.schedule("wake", given(pa.table(timers | {"due": pa.array(due, pa.timestamp("us", "UTC"))})))
+        microbatch.state("places").put(convert(pa.table(noted)))
+        seconds = [int(row) for row in rows["payload"].to_pylist() if row and row.isdecimal()]
+        due = [BEGIN + timedelta(seconds=second) for second in seconds]
+        timers = {"name": pa.array(["w"] * len(seconds), pa.string()), "number": pa.array(seconds, pa.int64())}
+        microbatch.schedule("wake", convert(pa.table(timers | {"due": pa.array(due, pa.timestamp("us", "UTC"))})))
 
     if frames:
 
@@ -286,13 +286,13 @@ def noting(depots: Mapping[str, Depot], in_step: bool, frames: bool = False) -> 
             from windrow.rows.frame import frame_of
 
             rows = microbatch.in_order()
-            note(microbatch, rows.toArrow(), lambda given: frame_of(rows.sparkSession, given))
+            note(microbatch, rows.toArrow(), lambda table: frame_of(rows.sparkSession, table))
 
     else:
 
         @topology.function
         def note_rows(microbatch: Microbatch) -> None:
-            note(microbatch, microbatch.in_order(), lambda given: given)
+            note(microbatch, microbatch.in_order(), lambda table: table)
 
     return topology
 
@@ -344,14 +344,14 @@ def sessions(min_delay: str = "0s") -> Topology:
 
 def expected_sessions(clicks: list[tuple[str, int]]) -> list[tuple[str, int, int, int]]:
     """Return the sessions of clicks, one by one: key, first and last second, clicks."""
-    found: dict[str, list[list[int]]] = {}
+    sessions_by_key: dict[str, list[list[int]]] = {}
     for key, at in clicks:
-        of_key = found.setdefault(key, [])
+        of_key = sessions_by_key.setdefault(key, [])
         if of_key and at < of_key[-1][1] + 10:
             of_key[-1] = [of_key[-1][0], at, of_key[-1][2] + 1]
         else:
             of_key.append([at, at, 1])
-    return sorted((key, *one) for key, of_key in found.items() for one in of_key)
+    return sorted((key, *session) for key, of_key in sessions_by_key.items() for session in of_key)
 
 
 @pytest.mark.ci
@@ -381,8 +381,8 @@ def test_any_cutting_in_step(
     harness.advance_clock(1_000)
     harness.run()
     rows = [(row["key"], row["begin"], row["until"], row["clicks"]) for row in harness.state("ended")]
-    found = [(key, *(round((at - BEGIN).total_seconds()) for at in times), clicks) for key, *times, clicks in rows]
-    assert sorted(found) == expected_sessions(log)
+    ended = [(key, *(round((at - BEGIN).total_seconds()) for at in times), clicks) for key, *times, clicks in rows]
+    assert sorted(ended) == expected_sessions(log)
     assert harness.state("running") == harness.state("end") == []
     assert replay_topology(harness.topology, EMBEDDED).equal
 
@@ -446,8 +446,8 @@ class TestRefused:
 
         @topology.function
         def ask(microbatch: Microbatch) -> None:
-            given = () if what == "due" else (pa.table({"key": ["a"]}),)
-            getattr(microbatch, what)("notes", *given)
+            arguments = () if what == "due" else (pa.table({"key": ["a"]}),)
+            getattr(microbatch, what)("notes", *arguments)
 
         harness = new(tmp_path, topology)
         with pytest.raises(TopologyError, match="'notes' is a state, no timer"):

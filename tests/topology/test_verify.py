@@ -102,7 +102,7 @@ class TestSound:
 
 class TestWrong:
     @pytest.mark.parametrize(
-        ("change", "said"),
+        ("change", "failed_check"),
         [
             (doubled, "each key of the state funds has one row"),
             (
@@ -114,10 +114,10 @@ class TestWrong:
         ],
         ids=["twice", "other-id"],
     )
-    def test_keys(self, harness: Harness, change: Any, said: str) -> None:
+    def test_keys(self, harness: Harness, change: Any, failed_check: str) -> None:
         """A key with two rows, and a row under another id, are found."""
         rewrite(harness, "funds", change)
-        assert said in checks(verified(harness))
+        assert failed_check in checks(verified(harness))
 
     @pytest.mark.parametrize("change", ["none", "values", "twice"])
     def test_parts(self, harness: Harness, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
@@ -126,10 +126,10 @@ class TestWrong:
             rewrite(harness, "funds", {"values": raised, "twice": doubled}[change])
         together = verified(harness, replay=change != "twice")
         monkeypatch.setattr(parts, "PART_SHARE", 1 << 60)
-        told = list[str]()
-        assert verified(harness, replay=change != "twice", progress=told.append) == together
+        progress = list[str]()
+        assert verified(harness, replay=change != "twice", progress=progress.append) == together
         assert together.ok == (change == "none")
-        assert {"the state funds, part 1 of 10", "the state funds, part 10 of 10"} <= {*told}
+        assert {"the state funds, part 1 of 10", "the state funds, part 10 of 10"} <= {*progress}
 
     def test_values(self, harness: Harness) -> None:
         """A value that somebody changed is found by a replay only."""
@@ -156,12 +156,12 @@ class TestWrong:
             )
 
         rewrite(harness, "microbatch", change)
-        found = checks(verified(harness))
+        failed_checks = checks(verified(harness))
         if lost:
-            assert "all rows of the depot transfers are taken" in found
-            assert "the history has each microbatch" in found
+            assert "all rows of the depot transfers are taken" in failed_checks
+            assert "the history has each microbatch" in failed_checks
         else:
-            assert found == [
+            assert failed_checks == [
                 "the history ends with the last microbatch", "chain",
                 "each version of the depot transfers is taken once",
                 "the versions of the depot transfers are taken in order",

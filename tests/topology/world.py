@@ -66,8 +66,8 @@ class BankWorld(World):
 
     def tables(self, factory: EngineFactory, **settings: Any) -> Tables:
         """Open the tables with an engine."""
-        given = self.settings(factory, **settings)
-        return bank_tables(given, factory.session, self.branch if given.branch else None)
+        all_settings = self.settings(factory, **settings)
+        return bank_tables(all_settings, factory.session, self.branch if all_settings.branch else None)
 
     def made(self, tables: Tables, **called: Any) -> Runner:
         """Return the runner of the bank on tables."""
