@@ -64,21 +64,21 @@ def depot(tmp_path: Path) -> str:
 @pytest.fixture
 def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
     """What goes wrong with commits."""
-    found = Faults()
+    commit_faults = Faults()
 
     def write(ours: DepotWriter, rows: pa.Table, entry: CommitEntry) -> int:
-        return found.write(ours, rows, entry)
+        return commit_faults.write(ours, rows, entry)
 
     monkeypatch.setattr(DepotWriter, "_write", write)
-    return found
+    return commit_faults
 
 
 @pytest.fixture
 def gate() -> Iterator[Gate]:
     """A gate that is opened at the end in any case."""
-    found = Gate()
-    yield found
-    found.open()
+    commit_gate = Gate()
+    yield commit_gate
+    commit_gate.open()
 
 
 def messages(depot: str) -> pa.Table:

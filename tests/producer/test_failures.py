@@ -231,8 +231,8 @@ class TestOthers:
                 really_write(depot, other, mode="append")
                 acks.append(producer.send(key=str(number), type="t").result(60))
         feed = pa.table(DeltaTable(depot).load_cdf(starting_version=1)).select(["sequence", "_commit_version"])
-        found = {row["sequence"]: row["_commit_version"] for row in feed.to_pylist() if row["sequence"]}
-        assert found == {ack.sequence: ack.version for ack in acks}
+        versions = {row["sequence"]: row["_commit_version"] for row in feed.to_pylist() if row["sequence"]}
+        assert versions == {ack.sequence: ack.version for ack in acks}
 
     def test_new_column(self, depot):
         """If the depot gets another column, it is NULL in the messages, now and after a restart."""
@@ -422,26 +422,26 @@ class TestCallbacks:
 
     def test_send_and_flush(self, depot):
         """A callback may send, but waiting there for its own thread is an error."""
-        found = {}
+        outcomes = {}
         ended = threading.Event()
 
         def again(_):
-            found["sent"] = producer.send(key="k", type="t")
+            outcomes["sent"] = producer.send(key="k", type="t")
             try:
                 producer.flush()
             except ProducerInUseError as error:
-                found["error"] = error
+                outcomes["error"] = error
             ended.set()
 
         with Producer(depot, "p") as producer:
             producer.send(key="k", type="t").add_done_callback(again)
             assert ended.wait(60)
-            assert found["sent"].result(60).sequence == 2
-            assert isinstance(found["error"], ProducerInUseError)
+            assert outcomes["sent"].result(60).sequence == 2
+            assert isinstance(outcomes["error"], ProducerInUseError)
 
     def test_full(self, depot):
         """A callback that sends without room gets an error at once, because only its own thread could free room."""
-        found = []
+        outcomes = []
         ended = threading.Event()
 
         def fill(_):
@@ -452,28 +452,28 @@ class TestCallbacks:
                 lambda: producer.send(key="k" * 50, type="t"),
             ):
                 try:
-                    found.append(send())
+                    outcomes.append(send())
                 except BufferFullError as error:
-                    found.append(error)
+                    outcomes.append(error)
             ended.set()
 
         limits = {"max_buffer_bytes": 150, "max_message_bytes": 100, "block_timeout": "1h"}
         with Producer(depot, "p", **limits) as producer:
             producer.send(key="k", type="t").add_done_callback(fill)
             assert ended.wait(60)
-            assert found[0].result(60).sequence == 2
-            assert [type(error) for error in found[1:]] == [BufferFullError, BufferFullError]
+            assert outcomes[0].result(60).sequence == 2
+            assert [type(error) for error in outcomes[1:]] == [BufferFullError, BufferFullError]
 
     def test_open(self, depot, faults, gate):
         """When a producer closes, the callback of a failed message may open another producer, even with the same id,
         and send the message again; it comes after the commit in progress.
         """
-        found = {}
+        producers = {}
 
         def again(_):
             for name in ("p", "q"):
-                found[name] = Producer(depot, name)
-                found[name].send(key="k", type="t", payload="again")
+                producers[name] = Producer(depot, name)
+                producers[name].send(key="k", type="t", payload="again")
 
         faults.before = gate
         producer = Producer(depot, "p", max_commit_rows=1)
@@ -485,19 +485,19 @@ class TestCallbacks:
         closing.join(60)
         assert not closing.is_alive()
         gate.open()
-        for other in found.values():
+        for other in producers.values():
             other.close()
-        assert [found[name].last_sequence() for name in ("p", "q")] == [2, 1]
+        assert [producers[name].last_sequence() for name in ("p", "q")] == [2, 1]
 
     def test_open_while_closing(self, depot, faults, gate):
         """Opening an id that is being closed waits, and continues after its messages; in a callback it is an error."""
-        found = []
+        outcomes = []
 
         def call(_):
             try:
                 Producer(depot, "p")
             except ProducerInUseError as error:
-                found.append(error)
+                outcomes.append(error)
 
         faults.before = gate
         producer = Producer(depot, "p")
@@ -510,17 +510,17 @@ class TestCallbacks:
 
         def reopen():
             with Producer(depot, "p") as other:
-                found.append(other.send(key="k", type="t").result(60).sequence)
+                outcomes.append(other.send(key="k", type="t").result(60).sequence)
 
         opening = threading.Thread(target=reopen)
         opening.start()
         opening.join(0.2)
-        assert not found
+        assert not outcomes
         gate.open()
         opening.join(60)
         closing.join(60)
-        told, sequence = found
-        assert isinstance(told, ProducerInUseError)
+        in_use, sequence = outcomes
+        assert isinstance(in_use, ProducerInUseError)
         assert sequence == 2
 
     def test_open_while_its_commit_hangs(self, depot, faults, gate):

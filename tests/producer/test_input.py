@@ -23,11 +23,11 @@ def piped(most_bytes=1_000):
     stop.close()
 
 
-def taken(given, rows=10):
+def taken(line_input, rows=10):
     lines = []
-    while found := given.take(rows, 1_000_000, 0):
-        assert len(found) <= rows
-        lines += found
+    while portion := line_input.take(rows, 1_000_000, 0):
+        assert len(portion) <= rows
+        lines += portion
     return lines
 
 
@@ -37,19 +37,19 @@ class TestLines:
         random.seed(7)
         content = b"\n".join(b"x" * random.randrange(40) for _ in range(200)) + b"rest"
         for _ in range(20):
-            with piped() as (given, writer, _):
-                found = []
+            with piped() as (line_input, writer, _):
+                lines = []
                 rest = content
                 while rest:
                     part = rest[: random.randrange(1, 400)]
                     rest = rest[len(part) :]
                     writer.write(part)
-                    while given.ready():
-                        found += given.take(random.randrange(1, 9), 50, 0)
+                    while line_input.ready():
+                        lines += line_input.take(random.randrange(1, 9), 50, 0)
                 writer.close()
-                found += taken(given)
-                assert found == content.split(b"\n")
-                assert given.unfinished
+                lines += taken(line_input)
+                assert lines == content.split(b"\n")
+                assert line_input.unfinished
 
     @pytest.mark.parametrize(
         ("content", "lines", "unfinished"),
@@ -63,15 +63,15 @@ class TestLines:
     )
     def test_ends(self, content, lines, unfinished):
         """Each newline ends a line, even an empty one; a byte-order mark before the first line is removed."""
-        with piped() as (given, writer, _):
+        with piped() as (line_input, writer, _):
             writer.write(content)
             writer.close()
-            assert taken(given) == lines
-            assert given.unfinished is unfinished
+            assert taken(line_input) == lines
+            assert line_input.unfinished is unfinished
 
     def test_large(self):
         """Only the beginning of an oversize line is kept in memory."""
-        with piped(most_bytes=10) as (given, writer, _):
+        with piped(most_bytes=10) as (line_input, writer, _):
 
             def write():
                 for _ in range(100):
@@ -81,30 +81,30 @@ class TestLines:
 
             thread = threading.Thread(target=write)
             thread.start()
-            large, after = taken(given)
+            large, after = taken(line_input)
             thread.join(60)
             assert 10 < len(large) < 3_000_000
             assert after == b"after"
 
     def test_waits_for_more(self):
         """`take` returns as soon as there are enough lines; the others are returned next time."""
-        with piped() as (given, writer, _):
+        with piped() as (line_input, writer, _):
             writer.write(b"1\n2\n3\n")
-            assert given.take(2, 1_000, NEVER) == [b"1", b"2"]
-            assert given.take(1_000, 1_000, 0) == [b"3"]
+            assert line_input.take(2, 1_000, NEVER) == [b"1", b"2"]
+            assert line_input.take(1_000, 1_000, 0) == [b"3"]
             writer.write(b"444\n5\n")
-            assert given.take(1_000, 3, NEVER) == [b"444", b"5"]
-            assert not given.ready()
+            assert line_input.take(1_000, 3, NEVER) == [b"444", b"5"]
+            assert not line_input.ready()
 
     def test_stop(self):
         """A stop ends a wait, after the lines that were read are returned."""
-        with piped() as (given, writer, stop):
+        with piped() as (line_input, writer, stop):
             writer.write(b"1\n2\n3\n")
-            assert given.take(1, 1_000, NEVER) == [b"1"]
+            assert line_input.take(1, 1_000, NEVER) == [b"1"]
             threading.Timer(0.05, stop.stop).start()
-            assert given.take(1_000, 1_000, NEVER) == [b"2", b"3"]
-            assert given.take(1_000, 1_000, NEVER) == []
-            assert given.stopped
+            assert line_input.take(1_000, 1_000, NEVER) == [b"2", b"3"]
+            assert line_input.take(1_000, 1_000, NEVER) == []
+            assert line_input.stopped
 
     def test_unreadable(self, tmp_path):
         """An unreadable input is an error."""
@@ -118,10 +118,10 @@ class TestLines:
 class TestFingerprint:
     def test_same(self):
         """The same lines have the same fingerprint, however they are taken, ended and cut."""
-        one, other = Fingerprint(), Fingerprint()
-        whole = one.add([b"a", b"b" * 2_000, b"c"])
-        other.add([b"a\r"])
-        assert other.add([b"b" * 1_500, b"c"]) == whole
+        first, second = Fingerprint(), Fingerprint()
+        whole = first.add([b"a", b"b" * 2_000, b"c"])
+        second.add([b"a\r"])
+        assert second.add([b"b" * 1_500, b"c"]) == whole
         assert 0 <= whole < 2**63
 
     @pytest.mark.parametrize("lines", [[b"a"], [b"a", b"b", b""], [b"ab"], [b"b", b"a"], [b"a", b"c"], [b"", b"ab"]])

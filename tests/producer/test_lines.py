@@ -163,14 +163,14 @@ class TestFaults:
         assert (row["source"], row["received_at"].timestamp()) == ("p", NOW / 1_000_000)
         assert (row["event_time"], row["sequence"]) == (None, None)
         content = line if isinstance(line, bytes) else json.dumps(line).encode()
-        told = {"reason": fault.reason, "line": content.decode(errors="backslashreplace")}
-        assert json.loads(row["payload"]) == told
+        expected = {"reason": fault.reason, "line": content.decode(errors="backslashreplace")}
+        assert json.loads(row["payload"]) == expected
 
     def test_key_stays(self):
         """An invalid line keeps its key and type, so that it can be found among the rejected messages."""
         wrong = [{"event_time": "2026-01-31T12:00:00"}, {"event_time": None}, {"colour": "red"}, {"sequence": 1.5},
                  {"type": 1}, {"key": None}]  # fmt: skip
-        rows = read(*(GOOD | one for one in wrong), GOOD).table.to_pylist()
+        rows = read(*(GOOD | changes for changes in wrong), GOOD).table.to_pylist()
         assert [row["key"] for row in rows] == [GOOD["key"]] * 5 + [None, GOOD["key"]]
         assert [row["type"] for row in rows] == [GOOD["type"]] * 4 + [None] + [GOOD["type"]] * 2
         assert [row["event_time"] is None for row in rows] == [True] * 6 + [False]
@@ -210,8 +210,8 @@ class TestFields:
         """The payload may be the whole line, which also keeps fields that fill no column."""
         line = b' {"key":"k", "type":"t","event_time":1,"colour":"\\ud800 red", "payload":2.50} \r'
         portion = read(line, b"{}", columns=["payload=*"])
-        whole, told = portion.table["payload"].to_pylist()
-        assert (whole, json.loads(told)["line"]) == (line.decode().strip(), "{}")
+        whole, fault = portion.table["payload"].to_pylist()
+        assert (whole, json.loads(fault)["line"]) == (line.decode().strip(), "{}")
         assert portion.faults == [Fault(2, "key is missing")]
 
     @pytest.mark.parametrize("wrong", ["key", "key=", "colour=red", "key=*", "event_time='now'", "sequence='1'", ""])

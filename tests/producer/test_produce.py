@@ -159,14 +159,14 @@ class TestFenced:
         """If two processes begin with the same input at the same moment, one is fenced and the other sends all of
         it.
         """
-        with piped(depot) as one, piped(depot) as other:
+        with piped(depot) as first, piped(depot) as second:
             last = 0
-            while one.poll() is None and other.poll() is None:
+            while first.poll() is None and second.poll() is None:
                 last += 1
-                for process in (one, other):
+                for process in (first, second):
                     with suppress(BrokenPipeError):
                         give(process, last)
-            winner, loser = (one, other) if other.poll() is not None else (other, one)
+            winner, loser = (first, second) if second.poll() is not None else (second, first)
             assert loser.wait(PATIENCE_SECONDS) == 3
             assert "WINDROW-PRODUCER-FENCED" in loser.stderr.read()
             assert ended(winner)[0] == 0

@@ -269,11 +269,11 @@ class TestSharing:
         faults.before = gate
         shared = Buffer(400)
         chosen = {"buffer": shared, "max_message_bytes": 100, "block_timeout": "0s", "linger": "0s"}
-        with Producer(depot, "a", **chosen) as one, Producer(depot, "b", **chosen) as other:
-            sent = [producer.send(key="k", type="t", payload="x" * 30) for producer in (one, other) * 2]
+        with Producer(depot, "a", **chosen) as producer_a, Producer(depot, "b", **chosen) as producer_b:
+            sent = [producer.send(key="k", type="t", payload="x" * 30) for producer in (producer_a, producer_b) * 2]
             with pytest.raises(BufferFullError):
-                one.send(key="k", type="t", payload="x" * 30)
-            assert one.metrics().buffer_available_bytes == other.metrics().buffer_available_bytes < 100
+                producer_a.send(key="k", type="t", payload="x" * 30)
+            assert producer_a.metrics().buffer_available_bytes == producer_b.metrics().buffer_available_bytes < 100
             gate.open()
             assert [future.result(60).sequence for future in sent] == [1, 1, 2, 2]
             assert shared.available_bytes == 400
@@ -282,9 +282,9 @@ class TestSharing:
         """A sender that waits for room in a shared buffer makes the messages of all its ids be committed."""
         shared = Buffer(200)
         chosen = {"buffer": shared, "max_message_bytes": 200, "linger": NEVER}
-        with Producer(depot, "a", **chosen) as one, Producer(depot, "b", **chosen) as other:
-            first = one.send(key="k", type="t", payload="x" * 100)
-            second = other.send(key="k", type="t", payload="x" * 100)
+        with Producer(depot, "a", **chosen) as producer_a, Producer(depot, "b", **chosen) as producer_b:
+            first = producer_a.send(key="k", type="t", payload="x" * 100)
+            second = producer_b.send(key="k", type="t", payload="x" * 100)
             assert first.result(60).version == 1
             assert second.result(60).version == 2
 
@@ -316,8 +316,8 @@ class TestFairness:
         """A busy producer does not keep other producers of the depot waiting."""
         acks = []
 
-        def go_on(done):
-            acks.append(done.result())
+        def go_on(future):
+            acks.append(future.result())
             if len(acks) < 50:
                 busy.send(key="k", type="t").add_done_callback(go_on)
 
@@ -333,7 +333,7 @@ class TestFairness:
             sent = [producer.send(key="k", type="t") for _ in range(20)]
             producer.flush(60)
             gc.collect()
-            assert len([one for one in gc.get_objects() if type(one) is Batch]) <= 1
+            assert len([live_object for live_object in gc.get_objects() if type(live_object) is Batch]) <= 1
             assert all(future.done() for future in sent)
 
 
@@ -345,9 +345,9 @@ class TestAsync:
             return await asyncio.gather(*(producer.send_async(key="k", type="t") for _ in range(200)))
 
         with Producer(depot, "p", linger=NEVER) as producer:
-            found = asyncio.run(gather())
-        assert sorted(ack.sequence for ack in found) == list(range(1, 201))
-        assert len({ack.version for ack in found}) < 20
+            acks = asyncio.run(gather())
+        assert sorted(ack.sequence for ack in acks) == list(range(1, 201))
+        assert len({ack.version for ack in acks}) < 20
 
     def test_full(self, depot):
         """The event loop runs while coroutines wait for buffer space."""
@@ -365,14 +365,14 @@ class TestLife:
         """Producers with the same id and settings share their numbers; closing the first one does not stop the
         others.
         """
-        one, other = Producer(depot, "p"), Producer(depot, "p")
-        one.send(key="k", type="t")
-        one.close()
-        assert other.send(key="k", type="t").result(60).sequence == 2
+        first, second = Producer(depot, "p"), Producer(depot, "p")
+        first.send(key="k", type="t")
+        first.close()
+        assert second.send(key="k", type="t").result(60).sequence == 2
         with pytest.raises(ProducerClosedError):
-            one.send(key="k", type="t")
-        other.close()
-        assert (one.state, other.state) == (ProducerState.CLOSED, ProducerState.CLOSED)
+            first.send(key="k", type="t")
+        second.close()
+        assert (first.state, second.state) == (ProducerState.CLOSED, ProducerState.CLOSED)
 
     def test_other_settings(self, depot):
         """In a process, an id cannot be open with two different settings, because the producers would fence each

@@ -36,10 +36,10 @@ ROOT = Path(__file__).parents[2]
 
 def contents(depot: str) -> dict[str, list[tuple[int, bytes, bool]]]:
     """Return the chunks of each source in the order of their numbers."""
-    found: dict[str, list[tuple[int, bytes, bool]]] = {}
+    chunks_by_source: dict[str, list[tuple[int, bytes, bool]]] = {}
     for row in messages(depot).to_pylist():
-        found.setdefault(row["raw_source"], []).append((row["sequence"], row["bytes"], row["last"]))
-    return found
+        chunks_by_source.setdefault(row["raw_source"], []).append((row["sequence"], row["bytes"], row["last"]))
+    return chunks_by_source
 
 
 class TestSend:
@@ -82,10 +82,10 @@ class TestSend:
 
     def test_several_sources(self, depot: str) -> None:
         """Sources have numbers of their own, and share the committer of their depot."""
-        with RawProducer(depot, "a") as one, RawProducer(depot, "b") as other:
+        with RawProducer(depot, "a") as producer_a, RawProducer(depot, "b") as producer_b:
             for piece in (b"1", b"2"):
-                one.send(piece)
-                other.send(piece * 2)
+                producer_a.send(piece)
+                producer_b.send(piece * 2)
         assert contents(depot) == {
             "a": [(1, b"1", False), (2, b"2", False)],
             "b": [(1, b"11", False), (2, b"22", False)],
@@ -99,12 +99,12 @@ class TestSend:
             with pytest.raises(InvalidMessageError, match="not a valid name"):
                 RawProducer(depot, name)  # type: ignore[arg-type]
         with RawProducer(depot, "socket", max_message_bytes=10) as producer:
-            for wrong, said in (
+            for wrong, error_message in (
                 ("text", "not a bytes-like"),
                 (b"x" * 11, "larger than max_message_bytes, 10"),
                 (None, "not a bytes-like"),
             ):
-                with pytest.raises(InvalidMessageError, match=said):
+                with pytest.raises(InvalidMessageError, match=error_message):
                     producer.send(wrong)  # type: ignore[arg-type]
             assert producer.send(b"x" * 10).result(60).sequence == 1
             assert empty(producer)
@@ -246,11 +246,11 @@ class TestFence:
             process = subprocess.Popen(
                 [sys.executable, "-c", other, depot], stdout=subprocess.PIPE, cwd=ROOT, text=True
             )
-            said = int(process.stdout.readline())
+            acknowledged = int(process.stdout.readline())
             process.kill()
             process.communicate(timeout=60)
             with RawProducer(depot, "socket") as producer:
-                assert producer.last_sequence() >= said
+                assert producer.last_sequence() >= acknowledged
         with RawProducer(depot, "socket") as producer:
             count = producer.last_sequence()
         assert contents(depot)["socket"] == [(number, b"%d\n" % number, False) for number in range(1, count + 1)]
@@ -302,7 +302,7 @@ def test_to_batches(depot: str, tmp_path: Path) -> None:
                     break
         windrow.run(settings)
     book = open_ledger(settings.ledger).rows(("open", "closed", "rejected"), "state, messages").to_pylist()
-    found = [message["payload"] for row in book if row["state"] in {"open", "closed"} for message in row["messages"]]
-    assert sorted(found, key=int) == [str(number) for number in range(100)]
+    payloads = [message["payload"] for row in book if row["state"] in {"open", "closed"} for message in row["messages"]]
+    assert sorted(payloads, key=int) == [str(number) for number in range(100)]
     assert not [row for row in book if row["state"] == "rejected"]
     assert verify(depot, settings.ledger).ok

@@ -31,24 +31,24 @@ PATIENCE_SECONDS = 60.0
 def until(condition: Callable[[], Any], what: str) -> Any:
     """Wait until something is there, and return it."""
     end = time.monotonic() + PATIENCE_SECONDS
-    while not (found := condition()):
+    while not (value := condition()):
         assert time.monotonic() < end, f"waited in vain until {what}"
         time.sleep(0.02)
-    return found
+    return value
 
 
 def program(name: str) -> str:
     """Return where a program is; root installs one that is missing, others skip the test, but not in CI."""
-    found = shutil.which(name, path=PLACES)
-    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
+    path = shutil.which(name, path=PLACES)
+    if path is None and os.geteuid() == 0 and shutil.which("apt-get"):
         _install(PACKAGES[name])
-        found = shutil.which(name, path=PLACES)
-    if found is None:
+        path = shutil.which(name, path=PLACES)
+    if path is None:
         missing = f"{name} is missing: apt-get install --no-install-recommends {' '.join(PACKAGES[name])}"
         if os.environ.get("CI"):
             pytest.fail(missing)
         pytest.skip(missing)
-    return found
+    return path
 
 
 def _install(packages: Sequence[str]) -> None:
@@ -90,7 +90,7 @@ class Broker:
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(exist_ok=True)
         self._settings = folder / "mosquitto.conf"
-        told = [
+        config_lines = [
             f"listener {self.port} 127.0.0.1",
             "persistence true",
             f"persistence_location {folder}/",
@@ -99,7 +99,7 @@ class Broker:
             *(["user root"] if os.geteuid() == 0 else []),
             *(lines or ["allow_anonymous true"]),
         ]
-        self._settings.write_text("\n".join(told) + "\n")
+        self._settings.write_text("\n".join(config_lines) + "\n")
 
     @property
     def place(self) -> str:
@@ -161,9 +161,9 @@ class Publisher:
     def publish_all(self, *messages: tuple[str, Any]) -> None:
         """Publish messages, and wait until the broker has them."""
         until(self._client.is_connected, "the publisher is connected")
-        for one in [self.publish(topic, payload) for topic, payload in messages]:
-            one.wait_for_publish(PATIENCE_SECONDS)
-            assert one.is_published()
+        for delivery in [self.publish(topic, payload) for topic, payload in messages]:
+            delivery.wait_for_publish(PATIENCE_SECONDS)
+            assert delivery.is_published()
 
     def close(self) -> None:
         """Disconnect."""

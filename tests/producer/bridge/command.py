@@ -55,5 +55,5 @@ class Process:
         """End it gently, and return what it says it did."""
         self._process.send_signal(signal.SIGTERM)
         assert self.status() == 0, self.log
-        said: dict[str, Any] = json.loads(self._out.read_text())
-        return said
+        summary: dict[str, Any] = json.loads(self._out.read_text())
+        return summary

@@ -86,18 +86,18 @@ def at_end() -> Iterator[ExitStack]:
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
     """A broker that lets everybody in."""
-    found = Broker(tmp_path / "broker")
-    found.start()
-    yield found
-    found.stop()
+    server = Broker(tmp_path / "broker")
+    server.start()
+    yield server
+    server.stop()
 
 
 @pytest.fixture
 def publisher(broker: Broker) -> Iterator[Publisher]:
     """A publisher of it."""
-    found = Publisher(broker.port)
-    yield found
-    found.close()
+    client = Publisher(broker.port)
+    yield client
+    client.close()
 
 
 @pytest.fixture(scope="session")
@@ -108,12 +108,12 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         pytest.skip("a Kafka broker needs Java 17")
     from tests.producer.bridge.kafka_broker import KafkaBroker
 
-    found = KafkaBroker(tmp_path_factory.mktemp("kafka"))
+    server = KafkaBroker(tmp_path_factory.mktemp("kafka"))
     try:
-        found.start()
-        yield found
+        server.start()
+        yield server
     finally:
-        found.stop()
+        server.stop()
 
 
 @pytest.fixture
@@ -134,11 +134,11 @@ def start(broker: Broker, depot: str, tmp_path: Path) -> Iterator[Start]:
 
     def bridge(into: str = depot, producer: dict[str, Any] | None = None, **chosen: Any) -> Running:
         kind = Settings if producer is None else with_options(ProducerOptions(**producer))
-        told = {"broker": f"127.0.0.1:{broker.port}", "topics": [TOPIC]} | chosen
-        settings = kind(depot=into, ledger=str(tmp_path / "ledger"), mqtt=told)
+        mqtt_settings = {"broker": f"127.0.0.1:{broker.port}", "topics": [TOPIC]} | chosen
+        settings = kind(depot=into, ledger=str(tmp_path / "ledger"), mqtt=mqtt_settings)
         started.append(Running(settings))
         return started[-1]
 
     yield bridge
-    for one in started:
-        one.close()
+    for running in started:
+        running.close()

@@ -38,8 +38,8 @@ def settings(
     kafka: KafkaBroker, depot: str, *topics: str, producer: Any = None, payload_type: str = "", **chosen: Any
 ) -> Settings:
     part = {"bootstrap_servers": kafka.place, "topics": list(topics)} | chosen
-    given = {"kafka": part, "producer": producer or {}, "payload_type": payload_type}
-    return Settings(depot=depot, ledger=f"{depot}-ledger", **given)
+    sections = {"kafka": part, "producer": producer or {}, "payload_type": payload_type}
+    return Settings(depot=depot, ledger=f"{depot}-ledger", **sections)
 
 
 def bridge(*arguments: Any, **chosen: Any) -> KafkaStats:
@@ -74,10 +74,16 @@ class TestLag:
         kafka.publish(topic, *numbers(2), partition=1)
         before = time.time()
         result = windrow("status", "--kafka", "--json", "--fail-if", "kafka_lag>1")
-        found = result.json()
-        assert (result.status, found["failed"], found["kafka"]["lag"]) == (1, ["kafka_lag>1 holds: kafka_lag is 2"], 2)
-        assert [(one["depot_offset"], one["end_offset"]) for one in found["kafka"]["partitions"]] == [(3, 3), (0, 2)]
-        measured = datetime.fromisoformat(found["kafka"]["measured_at"]).timestamp()
+        document = result.json()
+        assert (result.status, document["failed"], document["kafka"]["lag"]) == (
+            1,
+            ["kafka_lag>1 holds: kafka_lag is 2"],
+            2,
+        )
+        assert [
+            (partition["depot_offset"], partition["end_offset"]) for partition in document["kafka"]["partitions"]
+        ] == [(3, 3), (0, 2)]
+        measured = datetime.fromisoformat(document["kafka"]["measured_at"]).timestamp()
         assert before <= measured <= time.time()
         assert f"most: {topic}/1 2; measured at " in windrow("status", "--kafka").out
         bridge(kafka, depot, topic)
@@ -144,7 +150,7 @@ class TestReading:
         assert payloads(depot) == numbers(4)
 
     @pytest.mark.parametrize(
-        ("start_from", "found"),
+        ("start_from", "count"),
         [
             ("earliest", 6),
             ("latest", 2),
@@ -152,14 +158,14 @@ class TestReading:
             ("timestamp:2999-01-01T00:00:00Z", 2),
         ],
     )
-    def test_start(self, kafka, depot, start_from, found):
+    def test_start(self, kafka, depot, start_from, count):
         """A start counts for a partition that the depot does not know, once: what comes before the next run is read."""
         topic = kafka.topic()
         kafka.publish(topic, *numbers(4))
         bridge(kafka, depot, topic, start_from=start_from)
         kafka.publish(topic, *numbers(2, 4))
         bridge(kafka, depot, topic, start_from="latest")
-        assert payloads(depot) == numbers(6)[-found:]
+        assert payloads(depot) == numbers(6)[-count:]
 
     def test_json(self, kafka, depot):
         """Fields of a JSON value, the key, headers, topic, partition and offset fill columns; the event time has a
@@ -181,11 +187,13 @@ class TestReading:
         topic = kafka.topic()
         kafka.publish(topic, "no json", b"\xff\x00", None, '{"kind": "level"}', '{"kind": 5}')
         kafka.publish(topic, '{"kind": "level"}', key=None)
-        done = bridge(kafka, depot, topic, field_map=["type=kind"])
-        assert (done.committed, done.invalid) == (6, 5)
+        stats = bridge(kafka, depot, topic, field_map=["type=kind"])
+        assert (stats.committed, stats.invalid) == (6, 5)
         rows = [(row["sequence"], row["event_time"], row["payload"]) for row in messages(depot).to_pylist()]
         assert [time is None for _, time, _ in rows].count(True) == 5
-        refused = {said["offset"]: said for said in (json.loads(text) for _, when, text in rows if when is None)}
+        refused = {
+            rejection["offset"]: rejection for rejection in (json.loads(text) for _, when, text in rows if when is None)
+        }
         assert "not JSON" in refused[0]["reason"]
         assert refused[0]["value"] == "no json"
         assert (refused[1]["reason"], refused[1]["value"]) == ("kafka.value is not UTF-8 text", "data:;base64,/wA=")
@@ -228,11 +236,11 @@ class TestReading:
         kafka.publish(topic, "other", key="other")
         time.sleep(2)
         bridge(kafka, depot, topic)
-        found = messages(depot)["payload"].to_pylist()
+        compacted = messages(depot)["payload"].to_pylist()
         kafka.publish(topic, None)
         bridge(kafka, depot, topic)
-        assert messages(depot)["payload"].to_pylist() == [*found, None]
-        assert found[-2:] == ["4", "other"]
+        assert messages(depot)["payload"].to_pylist() == [*compacted, None]
+        assert compacted[-2:] == ["4", "other"]
 
     def test_lag(self, kafka, depot):
         """The lag counts what the broker has and the depot does not, down to nothing."""
@@ -265,7 +273,7 @@ class TestReading:
         assert windrow("run", "--json").json()["messages"] == 5
         windrow("tick", "--all")
         closed = windrow("show", "--closed", "--json").json()
-        assert [(one["source"], len(one["messages"])) for one in closed] == [(f"{topic}/0", 2)] * 2
+        assert [(batch["source"], len(batch["messages"])) for batch in closed] == [(f"{topic}/0", 2)] * 2
         (rejected,) = windrow("show", "--rejected", "--json").json()
         assert rejected["reason"] == "invalid"
         assert "not JSON" in rejected["payload"]
@@ -439,13 +447,15 @@ class TestRefusals:
         assert "Authentication failed" in refused.err
         shown = windrow("settings")
         assert shown.status == 0
-        for said in (refused, shown):
-            assert not any(secret in said.out + said.err for secret in ("wrong-77", "heron-12", PASSWORD))
+        for result in (refused, shown):
+            assert not any(secret in result.out + result.err for secret in ("wrong-77", "heron-12", PASSWORD))
 
-    @pytest.mark.parametrize("given", [("kafka", "--client-id", "x"), ("mqtt", "--until-end"), ("kafka",), ("amqp",)])
-    def test_options(self, windrow, given):
+    @pytest.mark.parametrize(
+        "arguments", [("kafka", "--client-id", "x"), ("mqtt", "--until-end"), ("kafka",), ("amqp",)]
+    )
+    def test_options(self, windrow, arguments):
         """An option of the other kind of broker is refused, and so are another kind and a bridge without topics."""
-        result = windrow("bridge", *given)
+        result = windrow("bridge", *arguments)
         assert result.status == 2
         assert result.err.startswith("WINDROW-SETTINGS: ")
 
@@ -550,8 +560,8 @@ def counted(depot: str) -> Counter[str]:
 
 
 def lost_and_twice(depot: str, count: int) -> tuple[int, int]:
-    found = counted(depot)
-    return len(set(numbers(count)) - found.keys()), sum(found.values()) - len(found)
+    counts = counted(depot)
+    return len(set(numbers(count)) - counts.keys()), sum(counts.values()) - len(counts)
 
 
 def rows(depot: str) -> int:
@@ -616,8 +626,8 @@ class TestFaults:
         topic = kafka.topic(2)
         kafka.publish(topic, *numbers(20))
         kafka.publish(topic, *numbers(20, 20), partition=1)
-        given = ("--broker", kafka.place, "--topic", topic, "--depot", depot, "--until-end")
-        command = [sys.executable, "-c", KILLED, when, "bridge", "kafka", *given]
+        options = ("--broker", kafka.place, "--topic", topic, "--depot", depot, "--until-end")
+        command = [sys.executable, "-c", KILLED, when, "bridge", "kafka", *options]
         environment = os.environ | {
             "WINDROW_PRODUCER__MAX_COMMIT_ROWS": "5",
             "WINDROW_KAFKA__PROPERTIES": '{"session.timeout.ms": "1500", "heartbeat.interval.ms": "300"}',
@@ -638,8 +648,8 @@ class TestFaults:
         topic = kafka.topic()
         kafka.publish(topic, "0")
         opened = KafkaBridge(settings(kafka, depot, topic))
-        found: list[KafkaStats] = []
-        thread = threading.Thread(target=lambda: found.append(opened.run(PATIENCE_SECONDS)))
+        stats: list[KafkaStats] = []
+        thread = threading.Thread(target=lambda: stats.append(opened.run(PATIENCE_SECONDS)))
         with opened:
             thread.start()
             until(lambda: rows(depot) == 1, "the first message")
@@ -649,7 +659,7 @@ class TestFaults:
             until(lambda: rows(depot) == 2, "the second message")
             opened.stop()
             thread.join(PATIENCE_SECONDS)
-        assert found[0].committed == 2
+        assert stats[0].committed == 2
 
     @pytest.mark.slow
     def test_many_rounds(self, kafka, depot, tmp_path):

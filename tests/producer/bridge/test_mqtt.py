@@ -45,8 +45,8 @@ class Answering:
 
 def bridge(depot, port):
     """Return a bridge to a port."""
-    told = {"broker": f"127.0.0.1:{port}", "topics": ["plant/{key}/{type...}"]}
-    return MqttBridge(Settings(depot=depot, ledger=f"{depot}-ledger", mqtt=told))
+    mqtt_settings = {"broker": f"127.0.0.1:{port}", "topics": ["plant/{key}/{type...}"]}
+    return MqttBridge(Settings(depot=depot, ledger=f"{depot}-ledger", mqtt=mqtt_settings))
 
 
 def payloads(depot):

@@ -30,9 +30,9 @@ class Broker:
 
     def next(self) -> tuple[int, Outgoing] | None:
         """Return what is sent next, None when nothing may be."""
-        for id_, one in self.in_flight.items():
-            if not one.sent:
-                return id_, one
+        for id_, outgoing in self.in_flight.items():
+            if not outgoing.sent:
+                return id_, outgoing
         free = [id_ for id_ in range(1, IDS + 1) if id_ not in self.in_flight]
         if not self.waiting or not free:
             return None
@@ -63,17 +63,17 @@ class Bridging(RuleBasedStateMachine):
     @rule()
     def deliver(self) -> None:
         """A message comes to the bridge."""
-        found = self.broker.next()
-        if found is None:
+        delivery = self.broker.next()
+        if delivery is None:
             return
-        id_, one = found
-        again, one.sent, one.again = one.again, True, True
-        self.order.append(one.number)
-        if self.session.is_redelivery(id_, again, one.content):
+        id_, outgoing = delivery
+        again, outgoing.sent, outgoing.again = outgoing.again, True, True
+        self.order.append(outgoing.number)
+        if self.session.is_redelivery(id_, again, outgoing.content):
             known = [number for _, number in self.on_the_way] + self.depot
-            assert one.number in known, "a new message was taken for one that is known"
+            assert outgoing.number in known, "a new message was taken for one that is known"
             return
-        self.on_the_way.append((self.session.received(id_, one.content, 1), one.number))
+        self.on_the_way.append((self.session.received(id_, outgoing.content, 1), outgoing.number))
 
     @precondition(lambda self: self.on_the_way)
     @rule()
@@ -88,12 +88,12 @@ class Bridging(RuleBasedStateMachine):
     def acknowledge(self, arrives: bool) -> None:
         """An acknowledgement that does not arrive is lost with its connection."""
         for id_ in self.session.due():
-            one = self.broker.in_flight[id_]
-            assert one.number in self.depot, "acknowledged before it is in the depot"
-            assert one.sent, "acknowledged over a connection that did not bring it"
+            outgoing = self.broker.in_flight[id_]
+            assert outgoing.number in self.depot, "acknowledged before it is in the depot"
+            assert outgoing.sent, "acknowledged over a connection that did not bring it"
             if arrives:
                 del self.broker.in_flight[id_]
-                self.broker.acknowledged.append(one.number)
+                self.broker.acknowledged.append(outgoing.number)
         if not arrives:
             self.lose()
 

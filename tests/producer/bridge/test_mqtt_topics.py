@@ -16,7 +16,7 @@ FILTERS = st.tuples(st.lists(LEVELS, max_size=4), st.sampled_from(["a", "+", "#"
 
 
 @pytest.mark.parametrize(
-    ("pattern", "topic", "found"),
+    ("pattern", "topic", "columns"),
     [
         ("plant/{key}/{type}", "plant/pump-1/temperature", {"key": "pump-1", "type": "temperature"}),
         ("plant/{key}/{type}", "plant/pump-1/a/b", None),
@@ -32,9 +32,9 @@ FILTERS = st.tuples(st.lists(LEVELS, max_size=4), st.sampled_from(["a", "+", "#"
         ("plant", "Plant", None),
     ],
 )
-def test_columns(pattern: str, topic: str, found: dict[str, str] | None) -> None:
+def test_columns(pattern: str, topic: str, columns: dict[str, str] | None) -> None:
     """A name takes its level, the last one all that are left, and everything else must be there letter by letter."""
-    assert TopicPattern.parse(pattern).match(topic) == found
+    assert TopicPattern.parse(pattern).match(topic) == columns
 
 
 @pytest.mark.parametrize(
@@ -84,4 +84,4 @@ def test_filters_are_enough(patterns: list[str], topic: str) -> None:
     except SettingsError:
         return
     if topics.match(topic) is not None:
-        assert any(TopicPattern.parse(one).match(topic) is not None for one in topics.filters())
+        assert any(TopicPattern.parse(topic_filter).match(topic) is not None for topic_filter in topics.filters())

@@ -60,7 +60,9 @@ class Stream:
     @property
     def taken(self) -> set[str]:
         """Return what the broker has acknowledged to the publisher."""
-        return {str(number) for number, one in enumerate(self._sent) if not one.rc and one.is_published()}
+        return {
+            str(number) for number, delivery in enumerate(self._sent) if not delivery.rc and delivery.is_published()
+        }
 
     def stop(self) -> None:
         """Publish no more."""
@@ -89,10 +91,10 @@ def test_killed(tmp_path, broker, publisher, depot, at_end):
     """The bridge is killed again and again at any moment, and the broker started again in between, while messages are
     published: each of them is in the depot.
     """
-    given = ("--broker", broker.place, "--topic", "plant/{key}/{type}", "--depot", depot)
+    options = ("--broker", broker.place, "--topic", "plant/{key}/{type}", "--depot", depot)
 
     def started():
-        bridge = Process(tmp_path, *given)
+        bridge = Process(tmp_path, *options)
         at_end.callback(bridge.kill)
         bridge.await_connection()
         return bridge
@@ -110,8 +112,8 @@ def test_killed(tmp_path, broker, publisher, depot, at_end):
         running = started()
     stream.stop()
     until(lambda: set(messages(depot)["payload"].to_pylist()) >= stream.taken, "all is in the depot")
-    said = running.stop()
-    assert said["received"] == said["committed"] == said["acknowledged"]
+    summary = running.stop()
+    assert summary["received"] == summary["committed"] == summary["acknowledged"]
     assert len(stream.taken) > 100
     assert stream.taken <= set(messages(depot)["payload"].to_pylist()) <= stream.published
 
@@ -138,14 +140,14 @@ class Watching:
     def __init__(self, port, below):
         self.seen = set()
         subscribed = threading.Event()
-        wanted = Properties(PacketTypes.CONNECT)
-        wanted.SessionExpiryInterval = 3_600
+        properties = Properties(PacketTypes.CONNECT)
+        properties.SessionExpiryInterval = 3_600
         self._client = Client(CallbackAPIVersion.VERSION2, "watching", protocol=MQTTProtocolVersion.MQTTv5)
         self._client.on_connect = lambda client, *_: client.subscribe(f"{below}/#", qos=1)
         self._client.on_subscribe = lambda *_: subscribed.set()
         self._client.on_message = lambda _, __, message: self.seen.add((message.topic, message.payload.decode()))
         self._client.reconnect_delay_set(1, 1)
-        self._client.connect("127.0.0.1", port, clean_start=False, properties=wanted)
+        self._client.connect("127.0.0.1", port, clean_start=False, properties=properties)
         self._client.loop_start()
         assert subscribed.wait(PATIENCE_SECONDS)
 
@@ -185,16 +187,16 @@ def test_collectd(tmp_path, broker, publisher, depot, windrow: Command, at_end):
     at_end.callback(watching.stop)
     running = started()
     measuring = [Collectd(tmp_path / host, host, broker.port) for host in HOSTS]
-    for one in measuring:
-        at_end.callback(one.stop)
+    for collectd in measuring:
+        at_end.callback(collectd.stop)
     await_commits(depot, 3)
     running.kill()
     broker.stop()
     broker.start()
     running = started()
     await_commits(depot, 3)
-    for one in measuring:
-        one.stop()
+    for collectd in measuring:
+        collectd.stop()
     last = ("collectd/test/last", "1769860800:1")
     publisher.publish_all(last)
     until(lambda: last in watching.seen and last in stored(depot), "all has come")

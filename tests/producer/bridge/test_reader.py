@@ -58,9 +58,9 @@ def test_no_pattern() -> None:
 )
 def test_fault(payload: bytes, kept: str, fault: str) -> None:
     """What cannot be read keeps the columns of its topic and its payload, and has no event time."""
-    row, said = reader("{key}/{type}", event_time="json:at").read("pump-1/temperature", payload)
+    row, reason = reader("{key}/{type}", event_time="json:at").read("pump-1/temperature", payload)
     assert (row.key, row.type, row.event_time, row.payload) == ("pump-1", "temperature", None, kept)
-    assert fault in said
+    assert fault in reason
 
 
 def test_time_zero() -> None:

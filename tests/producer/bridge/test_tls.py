@@ -66,16 +66,16 @@ def broker(tmp_path, certificates):
     folder.mkdir()
     passwords = folder / "passwords"
     subprocess.run([program("mosquitto_passwd"), "-b", "-c", str(passwords), "edge", PASSWORD], check=True)
-    wanted = [f"password_file {passwords}", "allow_anonymous false", "require_certificate true"]
+    config_lines = [f"password_file {passwords}", "allow_anonymous false", "require_certificate true"]
     files = {"cafile": "ca.pem", "certfile": "server.pem", "keyfile": "server.key"}
-    found = Broker(folder, *wanted, *(f"{name} {certificates[file]}" for name, file in files.items()))
-    found.start()
-    yield found
-    found.stop()
+    server = Broker(folder, *config_lines, *(f"{name} {certificates[file]}" for name, file in files.items()))
+    server.start()
+    yield server
+    server.stop()
 
 
 @pytest.fixture
-def told(tmp_path, broker, certificates):
+def configure(tmp_path, broker, certificates):
     """Write the settings of a bridge that may; a test changes some."""
 
     def write(**changed):
@@ -102,11 +102,11 @@ def secret(tmp_path):
 
 
 @pytest.mark.parametrize("where", ["file", "variable"])
-def test_let_in(tmp_path, broker, told, certificates, where):
+def test_let_in(tmp_path, broker, configure, certificates, where):
     """With certificate and password messages come through, and no word of the password is said at any level of the
     log.
     """
-    told(**({"password": secret(tmp_path)} if where == "file" else {}))
+    configure(**({"password": secret(tmp_path)} if where == "file" else {}))
     variables = {"WINDROW_MQTT__PASSWORD": PASSWORD} if where == "variable" else {}
     running = Process(tmp_path, environment=variables)
     running.await_connection()
@@ -134,12 +134,12 @@ def test_let_in(tmp_path, broker, told, certificates, where):
         ({"broker": "'mqtts://localhost:PORT'"}, "TLS verification failed"),
     ],
 )
-def test_refused(tmp_path, told, certificates, changed, says):
+def test_refused(tmp_path, configure, certificates, changed, says):
     """A broker that does not let the bridge in, or that it does not trust, ends it with the reason, without the
     secret.
     """
     files = {name: f"'{certificates[value] if value else ''}'" for name, value in changed.items() if "_file" in name}
-    told(**(changed | files))
+    configure(**(changed | files))
     running = Process(tmp_path)
     assert running.status() == 3
     assert "\nWINDROW-BROKER: " in running.log
@@ -198,18 +198,18 @@ def test_closed_without_a_reason(tmp_path, certificates, resets):
     assert server.connections > 1
 
 
-def test_traceback(tmp_path, told):
+def test_traceback(tmp_path, configure):
     """No traceback shows the password either."""
-    told(password="'hollow-reed-12'")
+    configure(password="'hollow-reed-12'")
     running = Process(tmp_path, "--debug")
     assert running.status() != 0
     assert "Traceback" in running.log
     assert "hollow-reed-12" not in running.log
 
 
-def test_plain(tmp_path, told):
+def test_plain(tmp_path, configure):
     """A bridge that does not speak TLS to a broker that does goes on trying, and says so."""
-    told(broker="'mqtt://127.0.0.1:PORT'", ca_file="''", certificate_file="''", key_file="''")
+    configure(broker="'mqtt://127.0.0.1:PORT'", ca_file="''", certificate_file="''", key_file="''")
     running = Process(tmp_path, "--duration", "2s")
     assert running.status() == 0
     assert '"no connection"' in running.log
@@ -219,7 +219,7 @@ def test_settings(windrow: Command, monkeypatch, tmp_path):
     """Neither the settings that are shown nor the file that is written have the password."""
     monkeypatch.setenv("WINDROW_MQTT__PASSWORD", PASSWORD)
     result = windrow("settings", "--json")
-    (shown,) = [one for one in result.json() if one["name"] == "mqtt.password"]
+    (shown,) = [setting for setting in result.json() if setting["name"] == "mqtt.password"]
     assert shown == {"name": "mqtt.password", "value": '"***"', "origin": "variable WINDROW_MQTT__PASSWORD"}
     assert windrow("init", "--json").status == 0
     assert PASSWORD not in (tmp_path / "windrow.toml").read_text() + result.out + windrow("settings").out
