@@ -53,11 +53,14 @@ class TestFiles:
     def test_appends_each_file_once(self, into: Ingest, depot: str, tmp_path: Path) -> None:
         """A file is one commit of the depot; again, or under another name, it adds nothing."""
         first, second = written(tmp_path / "1", message("a")), written(tmp_path / "2", message("b"), message("c"))
-        assert [(done.messages, done.already_ingested) for done in into(first, second)] == [(1, False), (2, False)]
+        assert [(result.messages, result.already_ingested) for result in into(first, second)] == [
+            (1, False),
+            (2, False),
+        ]
         version = DeltaTable(depot).version()
         copy = tmp_path / "copy"
         copy.write_bytes(first.read_bytes())
-        assert [(done.messages, done.already_ingested) for done in into(first, second, copy)] == [(0, True)] * 3
+        assert [(result.messages, result.already_ingested) for result in into(first, second, copy)] == [(0, True)] * 3
         assert DeltaTable(depot).version() == version
         assert sorted(row["type"] for row in rows(depot)) == ["a", "b", "c"]
 
@@ -73,21 +76,21 @@ class TestFiles:
         written(tmp_path / "other", message("c")).replace(second)
         with pytest.raises(InputFileError, match="changed while it was ingested"):
             next(results)
-        assert [(done.messages, done.already_ingested) for done in into(second)] == [(1, False)]
+        assert [(result.messages, result.already_ingested) for result in into(second)] == [(1, False)]
         assert sorted(row["type"] for row in rows(depot)) == ["a", "c"]
 
     def test_maps_columns(self, into: Ingest, depot: str, tmp_path: Path) -> None:
         """Expressions make message columns; a column left out is the file's own, or has its default."""
         file = tmp_path / "measurements.parquet"
-        given = pa.table({"device": ["p/1"], "type": ["heat"], "ms": [1_700_000_000_123], "value": [21.5]})
-        pq.write_table(given, file)
+        measurements = pa.table({"device": ["p/1"], "type": ["heat"], "ms": [1_700_000_000_123], "value": [21.5]})
+        pq.write_table(measurements, file)
         columns = {
             "key": "split_part(device, '/', 2)",
             "event_time": "timestamp_millis(ms)",
             "payload": "concat('v', device)",
         }
-        [done] = into(file, columns=columns)
-        assert done.stamped_by_event_time
+        [result] = into(file, columns=columns)
+        assert result.stamped_by_event_time
         [row] = rows(depot)
         assert (row["source"], row["key"], row["type"], row["payload"]) == ("", "1", "heat", "vp/1")
         assert row["event_time"] == row["received_at"]
@@ -104,8 +107,8 @@ class TestFiles:
     @pytest.mark.slow_on_spark
     def test_empty_file(self, into: Ingest, depot: str, tmp_path: Path) -> None:
         """A file without rows adds none."""
-        [done] = into(written(tmp_path / "empty"))
-        assert done.messages == 0
+        [result] = into(written(tmp_path / "empty"))
+        assert result.messages == 0
         assert rows(depot) == []
 
 
@@ -189,18 +192,20 @@ class TestElsewhere:
             feed = {"delta.enableChangeDataFeed": "true"} if number == 0 else None
             write_deltalake(bronze, table([message(f"{number}a")]), mode="append", configuration=feed)
             if number in {0, 1, 4}:
-                [done] = elsewhere(bronze, format_="delta")
-                assert (done.messages, done.already_ingested) == ({0: 1, 1: 1, 4: 3}[number], False)
+                [result] = elsewhere(bronze, format_="delta")
+                assert (result.messages, result.already_ingested) == ({0: 1, 1: 1, 4: 3}[number], False)
                 assert elsewhere(bronze, format_="delta")[0].already_ingested
         depot = str(tmp_path / "away" / "depot")
         assert sorted(row["type"] for row in rows(depot)) == [f"{number}a" for number in range(5)]
-        assert [one["operation"] for one in DeltaTable(depot).history()] == ["WRITE"] * 3 + ["CREATE TABLE AS SELECT"]
+        assert [commit["operation"] for commit in DeltaTable(depot).history()] == ["WRITE"] * 3 + [
+            "CREATE TABLE AS SELECT"
+        ]
 
     @pytest.mark.slow
     def test_known_file(self, spark: Any, elsewhere: Ingest, tmp_path: Path) -> None:
         """A file that is there already is said to be known."""
         file = written(tmp_path / "1", message("a"))
-        assert [done.already_ingested for _ in range(2) for done in elsewhere(file)] == [False, True]
+        assert [result.already_ingested for _ in range(2) for result in elsewhere(file)] == [False, True]
 
 
 class TestRefusals:
@@ -271,8 +276,8 @@ class TestSample:
         for factory in (EngineFactory("embedded"), EngineFactory("spark", spark)):
             depot = str(tmp_path / factory.name)
             opened = factory.open(depot, str(tmp_path / "ledger")).writer
-            [done] = ingest(opened, [str(file)], sample.COLUMNS)
-            assert done.messages == 51_004
+            [result] = ingest(opened, [str(file)], sample.COLUMNS)
+            assert result.messages == 51_004
             order = [(name, "ascending") for name in ("received_at", "type", "event_time")]
             taken.append(to_plain_types(DeltaTable(depot).to_pyarrow_table()).sort_by(order))
         assert taken[0].equals(taken[1])

@@ -69,17 +69,23 @@ def test_as_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: bytes,
         patched.setattr(trial_module, "PIECE_BYTES", size)
         checked = check(file, rejects=output, max_record_bytes=30)
     assert checked.sample == staged.fields.select(list(FIELDS)).to_pylist()
-    assert [(one.offset, one.reason) for one in checked.rejects] == [(row["offset"], row["reason"]) for row in bad]
-    assert [one.line for one in checked.rejects] == [lines[: row["offset"]].count(b"\n") + 1 for row in bad]
-    [one] = checked.files
-    assert (one.bytes, one.rejected, one.accepted_count) == (len(lines), len(bad), staged.fields.num_rows)
+    assert [(reject.offset, reject.reason) for reject in checked.rejects] == [
+        (row["offset"], row["reason"]) for row in bad
+    ]
+    assert [reject.line for reject in checked.rejects] == [lines[: row["offset"]].count(b"\n") + 1 for row in bad]
+    [file_result] = checked.files
+    assert (file_result.bytes, file_result.rejected, file_result.accepted_count) == (
+        len(lines),
+        len(bad),
+        staged.fields.num_rows,
+    )
     assert (checked.accepted_count, checked.rejected, sum(checked.reasons.values())) == (
-        one.accepted_count,
-        one.rejected,
-        one.rejected,
+        file_result.accepted_count,
+        file_result.rejected,
+        file_result.rejected,
     )
     refused = b"".join(reject["content"] for reject in bad)
-    assert one.rejected_bytes == len(refused)
+    assert file_result.rejected_bytes == len(refused)
     assert (output.read_bytes() if output.exists() else b"") == (HEADER + refused if bad else b"")
 
 
@@ -123,7 +129,7 @@ class TestCodec:
         assert checked.reasons.pop("format_codec") == 1
         assert checked.reasons in ({"format_gap": 1}, {})
         assert checked.rejects[-1].reason == "format_codec"
-        assert [one["value"] for one in checked.sample] == list(range(checked.accepted_count))
+        assert [record["value"] for record in checked.sample] == list(range(checked.accepted_count))
         assert (checked.accepted_count > 0) == (keep == 400)
 
 
@@ -216,17 +222,17 @@ class TestShown:
         """
         time = pa.timestamp("ns", tz="UTC")
         inner = pa.struct([("at", time), ("list", pa.list_(pa.decimal128(4, 2)))])
-        given = pa.chunked_array(
+        structs = pa.chunked_array(
             [pa.array([{"at": 1, "list": [Decimal("1.50"), None]}, None, {"at": None, "list": None}], inner)]
         )
-        assert shown.values(given) == [
+        assert shown.values(structs) == [
             {"at": "1970-01-01 00:00:00.000000001Z", "list": ["1.50", None]}, None, {"at": None, "list": None},
         ]  # fmt: skip
         assert shown.values(pa.array([1.5, float("nan"), float("-inf"), None])) == [1.5, "nan", "-inf", None]
         assert shown.values(pa.array([b"a\xff", None])) == ["a\\xff", None]
 
     @pytest.mark.parametrize(
-        ("content", "text", "said"),
+        ("content", "text", "preview"),
         [
             (b"a\tb\r\n", True, "a\\tb"),
             (b"a\x1b[31m\n\xff", True, "a\\x1b[31m\\n\\xff"),
@@ -235,6 +241,6 @@ class TestShown:
             (b"\0" * 21, False, "00 " * 20 + "..."),
         ],
     )
-    def test_beginning(self, content: bytes, text: bool, said: str) -> None:
+    def test_beginning(self, content: bytes, text: bool, preview: str) -> None:
         """The begin of a record is one line that a terminal shows as it is, cut where it is long."""
-        assert shown.preview(content, text) == said
+        assert shown.preview(content, text) == preview

@@ -22,22 +22,22 @@ def main() -> None:
     order = json.loads(sys.argv[1])
     stop_at = order.get("stop_at")
 
-    def progress(done: int, total: int | None) -> None:
+    def progress(bytes_read: int, total: int | None) -> None:
         nonlocal stop_at
-        if stop_at is not None and done >= stop_at:
+        if stop_at is not None and bytes_read >= stop_at:
             stop_at = None
             say("reached")
             sys.stdin.readline()
 
-    said: dict[str, Any] = {}
+    outcome: dict[str, Any] = {}
     try:
-        done = ingest(order["depot"], order["files"], lambda: NOW, progress=progress, **order.get("settings", {}))
-        said["files"] = [asdict(one) for one in done]
-        said["known"] = [file["already_ingested"] for file in said["files"]]
+        results = ingest(order["depot"], order["files"], lambda: NOW, progress=progress, **order.get("settings", {}))
+        outcome["files"] = [asdict(result) for result in results]
+        outcome["known"] = [file["already_ingested"] for file in outcome["files"]]
     except WindrowError as error:
-        said["error"] = error.code
-    said["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    say(json.dumps(said))
+        outcome["error"] = error.code
+    outcome["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    say(json.dumps(outcome))
 
 
 def say(line: str) -> None:

@@ -56,19 +56,19 @@ def written(path: Path, content: bytes) -> Path:
 
 
 def rows(depot: str) -> list[dict[str, Any]]:
-    found = to_plain_types(DeltaTable(depot).to_pyarrow_table())
-    return found.sort_by([("raw_source", "ascending"), ("sequence", "ascending")]).to_pylist()
+    table = to_plain_types(DeltaTable(depot).to_pyarrow_table())
+    return table.sort_by([("raw_source", "ascending"), ("sequence", "ascending")]).to_pylist()
 
 
 def contents(depot: str) -> dict[str, bytes]:
     """Put the chunks of each raw source together, each of which must be there once, and the last one marked."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    chunks_by_source: dict[str, list[dict[str, Any]]] = {}
     for row in rows(depot):
-        found.setdefault(row["raw_source"], []).append(row)
-    for several in found.values():
+        chunks_by_source.setdefault(row["raw_source"], []).append(row)
+    for several in chunks_by_source.values():
         assert [row["sequence"] for row in several] == list(range(1, len(several) + 1))
         assert [row["last"] for row in several] == [False] * (len(several) - 1) + [True]
-    return {name: b"".join(row["bytes"] for row in several) for name, several in found.items()}
+    return {name: b"".join(row["bytes"] for row in several) for name, several in chunks_by_source.items()}
 
 
 def files_of(depot: str) -> set[str]:
@@ -85,8 +85,8 @@ class TestContent:
         """Chunks put together are the file, whatever bytes it has; each has the time at which reading began."""
         content = random.Random(1).randbytes(10_000) + b"\r\n\x00\xff\xfe"
         file = written(tmp_path / "a.bin", content)
-        [done] = into(file, chunk_bytes=1_000)
-        assert done == RawIngestResult(str(file), str(file), len(content), 11, 1, already_ingested=False)
+        [result] = into(file, chunk_bytes=1_000)
+        assert result == RawIngestResult(str(file), str(file), len(content), 11, 1, already_ingested=False)
         assert contents(depot) == {str(file): content}
         assert set(
             to_plain_types(DeltaTable(depot).to_pyarrow_table())["received_at"].cast(pa.int64()).to_pylist()
@@ -105,23 +105,28 @@ class TestContent:
 
     def test_empty(self, into: Ingest, depot: str, tmp_path: Path) -> None:
         """An empty file is one empty chunk, which ends its raw source."""
-        [done] = into(written(tmp_path / "empty", b""))
-        assert (done.bytes, done.chunks, done.already_ingested) == (0, 1, False)
+        [result] = into(written(tmp_path / "empty", b""))
+        assert (result.bytes, result.chunks, result.already_ingested) == (0, 1, False)
         [row] = rows(depot)
         assert (row["sequence"], row["bytes"], row["last"]) == (1, b"", True)
 
     def test_standard_input(self, into: Ingest, depot: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         """Standard input is read to its end, under the name that it is given; a pipe tells no length before."""
-        told: list[tuple[int, int | None]] = []
+        progress: list[tuple[int, int | None]] = []
         reader, writer = os.pipe()
         sender = threading.Thread(target=lambda: (os.write(writer, b"abc"), os.close(writer)))
         sender.start()
         with os.fdopen(reader, "rb") as stream:
             monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
-            into("-", raw_source="pump", chunk_bytes=2, progress=lambda done, total: told.append((done, total)))
+            into(
+                "-",
+                raw_source="pump",
+                chunk_bytes=2,
+                progress=lambda bytes_read, total: progress.append((bytes_read, total)),
+            )
         sender.join()
         assert contents(depot) == {"pump": b"abc"}
-        assert told == [(3, None)]
+        assert progress == [(3, None)]
 
     def test_log_tells_of_it(self, into: Ingest, depot: str, tmp_path: Path) -> None:
         """The entry of a file says how many rows it added, and which numbers they have, so that readers can pass over
@@ -142,7 +147,7 @@ class TestContent:
         files = [written(tmp_path / str(number), bytes([number])) for number in range(21)]
         into(*files)
         checkpoints = (Path(depot) / "_delta_log").glob("*.checkpoint.parquet")
-        assert sorted(int(one.name[:20]) for one in checkpoints) == [9, 19]
+        assert sorted(int(checkpoint.name[:20]) for checkpoint in checkpoints) == [9, 19]
         assert into(*files)[-1].already_ingested
         assert len(contents(depot)) == 21
 
@@ -153,10 +158,10 @@ class TestOnce:
         behind.
         """
         first, copy = written(tmp_path / "first", b"abc"), written(tmp_path / "copy", b"abc")
-        assert [one.already_ingested for one in into(first, first)] == [False, True]
-        assert [(one.bytes, one.chunks, one.already_ingested, one.depot_version) for one in into(first, copy)] == [
-            (0, 0, True, 1)
-        ] * 2
+        assert [result.already_ingested for result in into(first, first)] == [False, True]
+        assert [
+            (result.bytes, result.chunks, result.already_ingested, result.depot_version) for result in into(first, copy)
+        ] == [(0, 0, True, 1)] * 2
         assert contents(depot) == {str(first): b"abc"}
         assert files_of(depot) == named(depot)
 
@@ -167,7 +172,7 @@ class TestOnce:
         written(grown, b"abcd")
         read: list[int] = []
         with pytest.raises(InputFileError, match="has grown or was replaced: the depot has 3 bytes") as error:
-            into(other, grown, progress=lambda done, total: read.append(done))
+            into(other, grown, progress=lambda bytes_read, total: read.append(bytes_read))
         assert "--raw-source" in error.value.hint
         assert (read, contents(depot)) == ([], {str(grown): b"abc"})
         into(grown, raw_source="grown again")
@@ -191,16 +196,16 @@ class TestOnce:
         into(written(tmp_path / "before", b"1"))
         real = raw_depot.RawDepot._added
 
-        def second(self: Any, table: DeltaTable, given: Any, start: str | None) -> int:
+        def second(self: Any, table: DeltaTable, portion: Any, start: str | None) -> int:
             monkeypatch.setattr(raw_depot.RawDepot, "_added", real)
-            taken = [Transaction(name, number) for name, number in given.numbers(start).items()]
+            taken = [Transaction(name, number) for name, number in portion.numbers(start).items()]
             other = chunks.rows(str(file), [Chunk(1, b"abc", last=True)], NOW)
             write_deltalake(depot, other, mode="append", commit_properties=CommitProperties(app_transactions=taken))
-            return real(self, table, given, start)
+            return real(self, table, portion, start)
 
         monkeypatch.setattr(raw_depot.RawDepot, "_added", second)
-        [done] = into(file)
-        assert done.already_ingested
+        [result] = into(file)
+        assert result.already_ingested
         assert contents(depot)[str(file)] == b"abc"
         assert files_of(depot) == named(depot)
 
@@ -210,7 +215,7 @@ class TestOnce:
         """A file of which other content came in while it was read is refused, and no number is taken twice."""
         file = written(tmp_path / "file", b"abc")
 
-        def progress(done: int, total: int | None) -> None:
+        def progress(bytes_read: int, total: int | None) -> None:
             other = written(tmp_path / "other", b"xyz")
             list(ingest(depot, [str(other)], lambda: NOW, raw_source=str(file)))
 
@@ -227,13 +232,13 @@ class TestOnce:
         create_depot(depot, None)
         real = raw_depot.RawDepot._added
 
-        def second(self: Any, table: DeltaTable, given: Any, start: str | None) -> int:
+        def second(self: Any, table: DeltaTable, portion: Any, start: str | None) -> int:
             monkeypatch.setattr(raw_depot.RawDepot, "_added", real)
             write_deltalake(depot, chunks.rows("socket", [Chunk(1, b"x", last=True)], NOW), mode="append")
-            return real(self, table, given, start)
+            return real(self, table, portion, start)
 
         monkeypatch.setattr(raw_depot.RawDepot, "_added", second)
-        assert [(one.already_ingested, one.depot_version) for one in into(file)] == [(False, 2)]
+        assert [(result.already_ingested, result.depot_version) for result in into(file)] == [(False, 2)]
         assert contents(depot) == {str(file): b"abc", "socket": b"x"}
 
     def test_lost_reply(self, into: Ingest, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,8 +250,8 @@ class TestOnce:
             raise OSError(errno.EIO, "lost")
 
         monkeypatch.setattr(DeltaTable, "create_write_transaction", lost)
-        [done] = into(written(tmp_path / "file", b"abc"))
-        assert (done.already_ingested, done.depot_version) == (False, 1)
+        [result] = into(written(tmp_path / "file", b"abc"))
+        assert (result.already_ingested, result.depot_version) == (False, 1)
         assert contents(depot) == {str(tmp_path / "file"): b"abc"}
 
     def test_conflict_with_itself(
@@ -262,8 +267,8 @@ class TestOnce:
             real(self, *arguments, **options)
 
         monkeypatch.setattr(DeltaTable, "create_write_transaction", repeated)
-        [done] = into(written(tmp_path / "file", b"abc"))
-        assert (done.already_ingested, done.depot_version) == (False, 1)
+        [result] = into(written(tmp_path / "file", b"abc"))
+        assert (result.already_ingested, result.depot_version) == (False, 1)
         assert contents(depot) == {str(tmp_path / "file"): b"abc"}
 
     def test_failed_commit(self, into: Ingest, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,14 +292,14 @@ class TestOrder:
         """Versions come in the order in which files are named, however long each takes to read."""
         sizes = [3_000_000, 10, 2_000_000, 0, 5, 1_000_000, 7, 8, 9, 1]
         files = [written(tmp_path / f"{at}", bytes([at]) * size) for at, size in enumerate(sizes)]
-        told: list[tuple[int, int | None]] = []
-        done = into(*files, readers=readers, progress=lambda done, total: told.append((done, total)))
-        assert [one.depot_version for one in done] == list(range(1, 11))
+        progress: list[tuple[int, int | None]] = []
+        results = into(*files, readers=readers, progress=lambda bytes_read, total: progress.append((bytes_read, total)))
+        assert [result.depot_version for result in results] == list(range(1, 11))
         assert {name: len(content) for name, content in contents(depot).items()} == dict(
             zip(map(str, files), sizes, strict=True)
         )
-        assert told == sorted(told)
-        assert told[-1] == (sum(sizes), sum(sizes))
+        assert progress == sorted(progress)
+        assert progress[-1] == (sum(sizes), sum(sizes))
 
     def test_failure_keeps_what_came_before(self, into: Ingest, depot: str, tmp_path: Path) -> None:
         """A file that is refused at its turn leaves those before it in the depot, and nothing of those after it."""
@@ -305,7 +310,7 @@ class TestOrder:
             into(*files)
         assert contents(depot).keys() == {str(file) for file in files[:4]}
         assert files_of(depot) == named(depot)
-        assert [one.already_ingested for one in into(*files[:3], *files[4:])] == [True] * 3 + [False] * 4
+        assert [result.already_ingested for result in into(*files[:3], *files[4:])] == [True] * 3 + [False] * 4
 
     def test_who_stops_taking(self, depot: str, tmp_path: Path) -> None:
         """What was read ahead is removed when nobody asks for it any more."""
@@ -321,14 +326,14 @@ class TestRefusals:
     def test_before_anything_is_made(self, into: Ingest, depot: str, tmp_path: Path) -> None:
         """What is no file is refused before the depot is made, in words that say what to do."""
         good = written(tmp_path / "good", b"x")
-        for wrong, said in (
+        for wrong, error_message in (
             (tmp_path / "absent", "cannot be read: No such file"),
             (tmp_path, "is a directory"),
             ("s3://bucket/file", "is not a local file"),
             ("-", "standard input has no name"),
             (os.fsdecode(b"\xff"), "is not UTF-8"),
         ):
-            with pytest.raises(InputFileError, match=said):
+            with pytest.raises(InputFileError, match=error_message):
                 into(good, wrong)
         with pytest.raises(InputFileError, match="needs a single file"):
             into(good, good, raw_source="one")
@@ -340,8 +345,8 @@ class TestRefusals:
         """A file that grows while it is read is refused, and leaves nothing."""
         file = written(tmp_path / "file", bytes(3 * MEBI))
 
-        def progress(done: int, total: int | None) -> None:
-            if done == MEBI:
+        def progress(bytes_read: int, total: int | None) -> None:
+            if bytes_read == MEBI:
                 with file.open("ab") as stream:
                     stream.write(b"more")
 
@@ -361,17 +366,19 @@ class TestRefusals:
             create_depot(raw, pa.string())
 
     @pytest.mark.parametrize(
-        ("options", "said"),
+        ("options", "error_message"),
         [
             ({"partition_by": ["raw_source"], "configuration": {"delta.enableChangeDataFeed": "true"}}, "partitioned"),
         ],
     )
-    def test_other_tables(self, into: Ingest, depot: str, tmp_path: Path, options: dict[str, Any], said: str) -> None:
+    def test_other_tables(
+        self, into: Ingest, depot: str, tmp_path: Path, options: dict[str, Any], error_message: str
+    ) -> None:
         """A table with the columns, to which more than files would have to be told or which nobody could read, is
         refused.
         """
         write_deltalake(depot, chunks.RAW.empty_table(), **options)
-        with pytest.raises(IncompatibleTableError, match=said):
+        with pytest.raises(IncompatibleTableError, match=error_message):
             into(written(tmp_path / "file", b"x"))
         assert files_of(depot) == set()
 
@@ -391,10 +398,10 @@ class TestSpark:
         into(*files, chunk_bytes=9_999)
         known = to_plain_types(DeltaTable(depot).to_pyarrow_table()).to_pylist()
         frame = spark.read.format("delta").load(depot)
-        found = to_plain_types(frame.toArrow())
-        assert found.schema.types == [pa.string(), pa.int64(), pa.binary(), pa.bool_(), TIME]
+        spark_rows = to_plain_types(frame.toArrow())
+        assert spark_rows.schema.types == [pa.string(), pa.int64(), pa.binary(), pa.bool_(), TIME]
         order = lambda row: (row["raw_source"], row["sequence"])  # noqa: E731
-        assert sorted(found.to_pylist(), key=order) == sorted(known, key=order)
+        assert sorted(spark_rows.to_pylist(), key=order) == sorted(known, key=order)
         feed = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 1).load(depot)
         assert {(row["_change_type"], row["count"]) for row in feed.groupBy("_change_type").count().collect()} == {
             ("insert", len(known))

@@ -36,9 +36,9 @@ def into(depot: str) -> Into:
     """Ingest a file into the depot, 100,000 bytes a version."""
 
     def run(file: Path, **options: Any) -> RawIngestResult:
-        given = {"chunk_bytes": 10_000, "max_commit_bytes": 100_000} | options
-        [done] = ingest(depot, [str(file)], lambda: NOW, **given)
-        return done
+        arguments = {"chunk_bytes": 10_000, "max_commit_bytes": 100_000} | options
+        [result] = ingest(depot, [str(file)], lambda: NOW, **arguments)
+        return result
 
     return run
 
@@ -69,10 +69,10 @@ def left(depot: str, into: Into, monkeypatch: pytest.MonkeyPatch) -> Callable[[P
 def versions(depot: str) -> list[int]:
     """Return how many bytes each version added."""
     feed = DeltaTable(depot).load_cdf(starting_version=1).read_all()
-    found: dict[int, int] = {}
+    sizes: dict[int, int] = {}
     for version, content in zip(feed["_commit_version"].to_pylist(), feed["bytes"].to_pylist(), strict=True):
-        found[version] = found.get(version, 0) + len(content)
-    return [found[version] for version in sorted(found)]
+        sizes[version] = sizes.get(version, 0) + len(content)
+    return [sizes[version] for version in sorted(sizes)]
 
 
 class TestVersions:
@@ -80,11 +80,11 @@ class TestVersions:
     def test_bounded(self, into: Into, depot: str, tmp_path: Path, size: int) -> None:
         """A version adds as many whole chunks as fit into `max_commit_bytes`; all together they are the file."""
         file = written(tmp_path / "file", CONTENT[:size])
-        done = into(file)
+        result = into(file)
         assert contents(depot) == {str(file): CONTENT[:size]}
         whole, rest = divmod(size, 100_000)
         assert versions(depot) == [100_000] * whole + [rest] * bool(rest)
-        assert (done.bytes, done.version_count, done.depot_version) == (
+        assert (result.bytes, result.version_count, result.depot_version) == (
             size,
             len(versions(depot)),
             len(versions(depot)),
@@ -103,8 +103,8 @@ class TestVersions:
     def test_in_order(self, depot: str, tmp_path: Path) -> None:
         """Of files that are read at a time all versions of one come before those of the next."""
         files = [str(written(tmp_path / f"{at}", bytes([at]) + CONTENT)) for at in range(4)]
-        done = list(ingest(depot, files, lambda: NOW, chunk_bytes=50_000, max_commit_bytes=200_000, readers=3))
-        assert [one.depot_version for one in done] == [3, 6, 9, 12]
+        results = list(ingest(depot, files, lambda: NOW, chunk_bytes=50_000, max_commit_bytes=200_000, readers=3))
+        assert [result.depot_version for result in results] == [3, 6, 9, 12]
         assert contents(depot) == {file: bytes([at]) + CONTENT for at, file in enumerate(files)}
 
     @pytest.mark.parametrize("readers", [1, 3])
@@ -124,19 +124,19 @@ class TestVersions:
         file = written(tmp_path / "file", encode(CONTENT[:300_000], codec) + encode(CONTENT[300_000:], codec))
         coded = FormatSettings(compression=codec, max_decoded_bytes=1_000_000)
         with pytest.raises(InputFileError, match="changed while it was read"):
-            into(file, part=coded, progress=lambda done, total: file.touch() if done > 300_000 else None)
-        done = into(file, part=coded)
-        assert done.resumed_at_byte + done.bytes == 500_000
+            into(file, part=coded, progress=lambda bytes_read, total: file.touch() if bytes_read > 300_000 else None)
+        result = into(file, part=coded)
+        assert result.resumed_at_byte + result.bytes == 500_000
         assert b"".join(decode_whole(row["bytes"], codec, 10_000)[0] for row in rows(depot)) == CONTENT
 
 
 class TestGoesOn:
     def test_behind_what_is_there(self, into: Into, depot: str, tmp_path: Path, left: Callable[[Path], None]) -> None:
         """A file of which two versions are there goes on with the third, is read once, and each chunk is there once."""
-        file, told = written(tmp_path / "file", CONTENT), []
+        file, progress = written(tmp_path / "file", CONTENT), []
         left(file)
-        done = into(file, progress=lambda done, total: told.append(done))
-        assert (done.resumed_at_byte, done.bytes, done.chunks, done.version_count, done.already_ingested) == (
+        result = into(file, progress=lambda bytes_read, total: progress.append(bytes_read))
+        assert (result.resumed_at_byte, result.bytes, result.chunks, result.version_count, result.already_ingested) == (
             200_000,
             300_000,
             30,
@@ -144,7 +144,7 @@ class TestGoesOn:
             False,
         )
         assert contents(depot) == {str(file): CONTENT}
-        assert (told[-1], versions(depot)) == (500_000, [100_000] * 5)
+        assert (progress[-1], versions(depot)) == (500_000, [100_000] * 5)
         assert into(file).already_ingested
 
     def test_other_sizes(self, into: Into, depot: str, tmp_path: Path, left: Callable[[Path], None]) -> None:
@@ -202,8 +202,8 @@ class TestCopies:
         into(written(tmp_path / "file", CONTENT))
         copy = written(tmp_path / "copy", CONTENT)
         for options in ({}, {"chunk_bytes": 7_777, "max_commit_bytes": 9_999}):
-            done = into(copy, **options)
-            assert (done.already_ingested, done.bytes, done.chunks, done.depot_version) == (True, 0, 0, 5)
+            result = into(copy, **options)
+            assert (result.already_ingested, result.bytes, result.chunks, result.depot_version) == (True, 0, 0, 5)
         assert files_of(depot) == named(depot)
         assert contents(depot) == {str(tmp_path / "file"): CONTENT}
 
@@ -219,8 +219,8 @@ class TestCopies:
         file, copy = written(tmp_path / "file", CONTENT), written(tmp_path / "copy", CONTENT)
         seen: list[bool] = []
 
-        def progress(done: int, total: int | None) -> None:
-            if done == 500_000:
+        def progress(bytes_read: int, total: int | None) -> None:
+            if bytes_read == 500_000:
                 into(file)
 
         seen.append(into(copy, progress=progress, max_commit_bytes=499_999).already_ingested)
@@ -234,10 +234,10 @@ class TestSomebodyElse:
         """Of two processes that ingest one file, each finds what the other committed, and each chunk is there once."""
         file, real = written(tmp_path / "file", CONTENT), raw_depot.RawDepot.commit
 
-        def other_first(self: Any, given: Any, latest: Any) -> Any:
+        def other_first(self: Any, portion: Any, latest: Any) -> Any:
             monkeypatch.setattr(raw_depot.RawDepot, "commit", real)
             into(file)
-            return real(self, given, latest)
+            return real(self, portion, latest)
 
         monkeypatch.setattr(raw_depot.RawDepot, "commit", other_first)
         assert into(file).already_ingested
@@ -250,7 +250,7 @@ class TestSomebodyElse:
         create_depot(depot, None)
         known = [Transaction(f"begun:{file}", 5)]
 
-        def progress(done: int, total: int | None) -> None:
+        def progress(bytes_read: int, total: int | None) -> None:
             other = chunks.rows(str(file), [Chunk(1, CONTENT[:5], last=False)], NOW)
             if DeltaTable(depot).version() == 0:
                 write_deltalake(depot, other, mode="append", commit_properties=CommitProperties(app_transactions=known))

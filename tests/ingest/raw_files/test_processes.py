@@ -25,9 +25,9 @@ PATIENCE_SECONDS = 300
 @contextmanager
 def ingesting(depot: Path, *files: Path, **order: Any) -> Iterator[subprocess.Popen[str]]:
     """Start a process that ingests files, and leave none behind."""
-    given = {"depot": str(depot), "files": [str(file) for file in files]} | order
+    full_order = {"depot": str(depot), "files": [str(file) for file in files]} | order
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.ingest.raw_files.ingesting", json.dumps(given)],
+        [sys.executable, "-m", "tests.ingest.raw_files.ingesting", json.dumps(full_order)],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -83,8 +83,8 @@ def test_killed_between_commits(tmp_path: Path) -> None:
             process.wait(PATIENCE_SECONDS)
         assert DeltaTable(depot).version() == (stop_at - 1) // 4
     with ingesting(depot, file, settings=settings) as process:
-        [done] = said(process)["files"]
-    assert (done["resumed_at_byte"], done["bytes"], done["version_count"]) == (20 * MEBI, 10 * MEBI + 1, 3)
+        [result] = said(process)["files"]
+    assert (result["resumed_at_byte"], result["bytes"], result["version_count"]) == (20 * MEBI, 10 * MEBI + 1, 3)
     assert contents(str(depot)) == {str(file): content}
     with ingesting(depot, file, settings=settings) as process:
         assert said(process)["known"] == [True]
@@ -99,15 +99,15 @@ def test_two_at_once_in_versions(tmp_path: Path, size: int) -> None:
     depot, content = tmp_path / "depot", random.Random(5).randbytes(size)
     file, settings = written(tmp_path / "file", content), {"max_commit_bytes": 2 * MEBI}
     with (
-        ingesting(depot, file, settings=settings, stop_at=MEBI) as one,
-        ingesting(depot, file, settings=settings, stop_at=MEBI) as other,
+        ingesting(depot, file, settings=settings, stop_at=MEBI) as first,
+        ingesting(depot, file, settings=settings, stop_at=MEBI) as second,
     ):
-        for process in (one, other):
+        for process in (first, second):
             assert process.stdout.readline() == "reached\n"
-        for process in (one, other):
+        for process in (first, second):
             process.stdin.write("\n")
             process.stdin.flush()
-        added = [said(process)["files"][0]["version_count"] for process in (one, other)]
+        added = [said(process)["files"][0]["version_count"] for process in (first, second)]
     assert sum(added) == DeltaTable(depot).version() == -(-size // (2 * MEBI))
     assert contents(str(depot)) == {str(file): content}
     assert files_of(str(depot)) == named(str(depot))
@@ -120,13 +120,13 @@ def test_two_at_once(tmp_path: Path) -> None:
     """
     depot, content = tmp_path / "depot", random.Random(2).randbytes(5 * MEBI)
     file = written(tmp_path / "file", content)
-    with ingesting(depot, file, stop_at=5 * MEBI) as one, ingesting(depot, file, stop_at=5 * MEBI) as other:
-        for process in (one, other):
+    with ingesting(depot, file, stop_at=5 * MEBI) as first, ingesting(depot, file, stop_at=5 * MEBI) as second:
+        for process in (first, second):
             assert process.stdout.readline() == "reached\n"
-        for process in (one, other):
+        for process in (first, second):
             process.stdin.write("\n")
             process.stdin.flush()
-        assert sorted([said(one)["known"], said(other)["known"]]) == [[False], [True]]
+        assert sorted([said(first)["known"], said(second)["known"]]) == [[False], [True]]
     assert contents(str(depot)) == {str(file): content}
     assert files_of(str(depot)) == named(str(depot))
 
@@ -136,13 +136,13 @@ def test_other_content_at_once(tmp_path: Path) -> None:
     twice.
     """
     depot, file = tmp_path / "depot", written(tmp_path / "file", b"a" * MEBI)
-    with ingesting(depot, file, stop_at=MEBI) as one:
-        assert one.stdout.readline() == "reached\n"
+    with ingesting(depot, file, stop_at=MEBI) as first:
+        assert first.stdout.readline() == "reached\n"
         later = written(tmp_path / "later", b"b" * MEBI)
         later.replace(file)
-        with ingesting(depot, file) as other:
-            assert said(other)["known"] == [False]
-        assert said(one)["error"] == "WINDROW-FILE"
+        with ingesting(depot, file) as second:
+            assert said(second)["known"] == [False]
+        assert said(first)["error"] == "WINDROW-FILE"
     assert contents(str(depot)) == {str(file): b"b" * MEBI}
     assert files_of(str(depot)) == named(str(depot))
 
