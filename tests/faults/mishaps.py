@@ -121,7 +121,7 @@ def age(table: str, since: int = 0) -> None:
     """Let all files of a table look as if they were old, and so what its commits from a version on say of the time."""
     for file in Path(table, "_delta_log").glob("*.json"):
         if int(file.stem) >= since:
-            older = STAMPS.sub(lambda found: f'"{found[1]}":{int(found[2]) - OLD * 86_400_000}', file.read_text())
+            older = STAMPS.sub(lambda match: f'"{match[1]}":{int(match[2]) - OLD * 86_400_000}', file.read_text())
             file.write_text(older)
     for checkpoint in Path(table, "_delta_log").glob("*checkpoint*"):
         checkpoint.unlink()  # it has the stamps as they were
@@ -177,6 +177,6 @@ def damaged(file: Path, damage: str) -> Iterator[None]:
             checksum.write_bytes(kept)
 
 
-def error_lines(said: str) -> list[str]:
+def error_lines(stderr: str) -> list[str]:
     """Return what a command said on standard error, but its log."""
-    return [line for line in said.splitlines() if not line.startswith('{"event"')]
+    return [line for line in stderr.splitlines() if not line.startswith('{"event"')]

@@ -106,8 +106,8 @@ def produce(pipe: Connection, values: dict[str, Any], start: int, fsync: bool) -
             sent = [
                 producer.send(key=f"k{at % 7}", type=f"t{at % 3}", payload=str(at)) for at in range(number, number + 5)
             ]
-            for at, one in enumerate(sent, number):
-                one.result(60)
+            for at, future in enumerate(sent, number):
+                future.result(60)
                 pipe.send(at)
             number += len(sent)
 
@@ -148,12 +148,12 @@ def cuts(folder: Path, seed: int, fsync: bool, counted: CallCounter, times: int 
         acknowledged: set[int] = set()
         for number in range(times):
             start = (seed * times + number) * 1_000_000
-            said = _until_cut(made, values, fsync, chosen, start)
+            newly_acknowledged = _until_cut(made, values, fsync, chosen, start)
             made.unmount()
             made.mount()
             storage.OPEN_TABLES.clear()
             counted.cuts += 1
-            acknowledged |= set(said)
+            acknowledged |= set(newly_acknowledged)
             must_be_there = acknowledged if fsync else set()
             try:
                 windrow.run(windrow.Settings(**values, fsync=fsync))
@@ -185,12 +185,12 @@ def _until_cut(made: Disk, values: dict[str, Any], fsync: bool, chosen: random.R
 def _count(tables: dict[str, str], acknowledged: set[int], counted: CallCounter) -> None:
     """Compare what was acknowledged, what the depot has and what the ledger made of it."""
     payloads = DeltaTable(tables["depot"]).to_pyarrow_table(columns=["payload"])["payload"]
-    held = [int(text) for text in payloads.to_pylist()]
+    stored = [int(text) for text in payloads.to_pylist()]
     report = verify(tables["depot"], tables["ledger"])
     books = report.books[-1]
-    counted.messages = max(counted.messages, len(held))
-    counted.lost += len(acknowledged - set(held)) + books.lost
-    counted.twice += len(held) - len(set(held)) + books.duplicated
+    counted.messages = max(counted.messages, len(stored))
+    counted.lost += len(acknowledged - set(stored)) + books.lost
+    counted.twice += len(stored) - len(set(stored)) + books.duplicated
     counted.differences += map(str, report.differences)
     counted.aside = sum(1 for table in tables.values() for _ in Path(table).glob(f"{ASIDE}/*"))
 
@@ -200,19 +200,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.power", description=__doc__)
     parser.add_argument("--cuts", type=int, default=100, help="with either setting (%(default)s)")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
-    asked = parser.parse_args()
+    options = parser.parse_args()
     if reason := unsupported_reason():
         sys.stdout.write(f"skipped: {reason}\n")
         return 0
     results = {fsync: CallCounter() for fsync in (True, False)}
     aside = dict.fromkeys(results, 0)
-    for number in range(-(-asked.cuts // CUTS_OF_A_DISK)):
+    for number in range(-(-options.cuts // CUTS_OF_A_DISK)):
         for fsync, counted in results.items():
             with tempfile.TemporaryDirectory(prefix="windrow-") as folder:
-                cuts(Path(folder), asked.seed + number, fsync, counted)
+                cuts(Path(folder), options.seed + number, fsync, counted)
             aside[fsync] += counted.aside
-            told = f"fsync = {str(fsync).lower()}: {counted}, set aside {aside[fsync]} times in all"
-            sys.stderr.write(f"{told}\n")
+            line = f"fsync = {str(fsync).lower()}: {counted}, set aside {aside[fsync]} times in all"
+            sys.stderr.write(f"{line}\n")
     return int(not all(counted.sound for counted in results.values()))
 
 

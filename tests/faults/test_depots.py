@@ -324,9 +324,9 @@ class TestCleanedUp:
         with pytest.raises(DepotUnreadableError, match=r"a new ledger .* can begin after it"):
             run(read, embedded)
         settings = embedded.settings(read.depot, read.ledger)
-        said = next(found.hint for found in examine(lambda: settings, NOW) if found.code == "depot-readable")
+        hint = next(finding.hint for finding in examine(lambda: settings, NOW) if finding.code == "depot-readable")
         read.ledger += "-again"
-        read.runner(embedded, start_from=re.search(r'start_from = "(.*)"', said)[1]).once()
+        read.runner(embedded, start_from=re.search(r'start_from = "(.*)"', hint)[1]).once()
         assert [row["messages_read"] for row in read.history()] == [len(NEW)]
 
 

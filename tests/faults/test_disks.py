@@ -128,9 +128,9 @@ class TestFull:
         """
         version = half.version()
         half.runner(embedded, with_probe(no_op, partial(FullFold, limit)), max_retries=0, fold_commits=2).once()
-        [said] = caplog.records
-        assert said.msg == "fold failed"
-        assert said.error.startswith("WINDROW-TABLE-UNWRITABLE: the ledger")
+        [record] = caplog.records
+        assert record.msg == "fold failed"
+        assert record.error.startswith("WINDROW-TABLE-UNWRITABLE: the ledger")
         assert (half.version(), half.history()[-1]["attempt"]) == (version + 1, 1)
         assert_whole(half)
         maintenance.fold(half.tables(embedded).ledger)

@@ -238,10 +238,10 @@ class TestCharacters:
             embedded.settings(str(tmp_path / "depot"), str(tmp_path / name))
 
 
-def assert_said(said: object, status: int, code: str, name: str) -> None:
+def assert_said(result: object, status: int, code: str, name: str) -> None:
     """The command ended so, with one or two lines that name the code and the place."""
-    lines = error_lines(said.err)
-    assert (said.status, said.out) == (status, "")
+    lines = error_lines(result.err)
+    assert (result.status, result.out) == (status, "")
     assert lines[0].startswith(code)
     assert name in lines[0]
     assert len(lines) <= 2

@@ -139,8 +139,8 @@ class TestTimes:
         world.publish([message("a", key="absurd") | {column: time}, message("b")])
         assert run(world, embedded) == 2
         refused = rejected_table(world)
-        wanted = reasons.get((reason, column), ("invalid", f"{column} is out of range"))
-        assert (refused["reason"][0].as_py(), refused["detail"][0].as_py()) == wanted
+        expected = reasons.get((reason, column), ("invalid", f"{column} is out of range"))
+        assert (refused["reason"][0].as_py(), refused["detail"][0].as_py()) == expected
         assert refused[column].cast(pa.int64()).to_pylist() == [time]
         assert [row["message_count"] for row in world.rows("open")] == [1]
         assert [floor for _, floor in world.clocks().values()] == table([message()])["received_at"].to_pylist()
@@ -238,8 +238,8 @@ class TestStrings:
         for row in world.rows("rejected")[::4]:
             assert reading.rejection(world.ledger, row["id"])["payload"] == row["payload"]
         for text in HOSTILE:
-            (found,) = reading.batches(world.ledger, "open", key=text, source="keys")
-            assert found["messages"][0]["payload"] == text
+            (batch,) = reading.batches(world.ledger, "open", key=text, source="keys")
+            assert batch["messages"][0]["payload"] == text
 
     def test_printed(self, world: World, windrow: Command, embedded: EngineFactory) -> None:
         """The commands print hostile names without failing, and take no markup or escape from them: what is shown of
@@ -249,9 +249,9 @@ class TestStrings:
         run(world, embedded)
         tables = ("--depot", world.depot, "--ledger", world.ledger)
         for command in (("status",), ("show", "--open", "--limit", "200"), ("show", "--rejected", "--limit", "200")):
-            given = tables if command == ("status",) else tables[2:]
+            arguments = tables if command == ("status",) else tables[2:]
             for form in ((), ("--json",)):
-                result = windrow(*command, *given, *form)
+                result = windrow(*command, *arguments, *form)
                 assert (result.status, result.err) == (0, "")
         assert "[bold]not markup[/bold]" in windrow("show", "--rejected", "--limit", "200", *tables[2:]).out
         assert windrow("verify", *tables).status == 0

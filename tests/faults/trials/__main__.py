@@ -40,9 +40,9 @@ def main() -> int:
                     if chosen.write:
                         write(results, f"Counted with `--seed {chosen.seed}`:")
     if chosen.json:
-        said = {"seed": chosen.seed, "times": chosen.times, "faults": [result.to_dict() for result in results]}
-        said["guards"] = [guard._asdict() for guard in guards()]
-        sys.stdout.write(f"{json.dumps(said, indent=2)}\n")
+        document = {"seed": chosen.seed, "times": chosen.times, "faults": [result.to_dict() for result in results]}
+        document["guards"] = [guard._asdict() for guard in guards()]
+        sys.stdout.write(f"{json.dumps(document, indent=2)}\n")
     else:
         sys.stdout.write(markdown(results))
         sys.stdout.write(of_guards(guards()))
@@ -80,10 +80,10 @@ def guards() -> list[GuardCount]:
 
 def engines(only: str | None, stack: ExitStack) -> list[EngineFactory]:
     """Return the engines, with one session of Spark."""
-    found = [EngineFactory("embedded")] if only != "spark" else []
+    factories = [EngineFactory("embedded")] if only != "spark" else []
     if only != "embedded":
-        found.append(EngineFactory("spark", session(stack)))
-    return found
+        factories.append(EngineFactory("spark", session(stack)))
+    return factories
 
 
 def session(stack: ExitStack) -> Any:
@@ -91,22 +91,22 @@ def session(stack: ExitStack) -> Any:
     from windrow.engine.spark.session import local_session
 
     os.environ.setdefault(*FAST_JAVA)
-    found = local_session("windrow-faults", master="local[2]")
-    stack.callback(found.stop)
-    return found
+    spark = local_session("windrow-faults", master="local[2]")
+    stack.callback(spark.stop)
+    return spark
 
 
 def tried(fault: Fault, factory: EngineFactory, chosen: Any) -> Result:
     """Try one fault, more often than asked for if it has not struck by then, and say how far it is."""
     result = Result(fault.name, factory.name)
     times = fault.times(factory.name, chosen.times)
-    said = 0
+    reported = 0
     for counted in tries(fault, factory, chosen.seed, max(times, UNTIL_IT_STRIKES), partial(failed, fault)):
         result.add(counted)
-        if result.times >= min(times, said + 10):  # what is broken off here was counted so far
-            said = result.times
+        if result.times >= min(times, reported + 10):  # what is broken off here was counted so far
+            reported = result.times
             wrong = f"lost {result.lost}, duplicated {result.duplicated}, different {result.different}"
-            say(f"{fault.name}, {factory.name}: {said} of {times}, struck {result.struck} times, {wrong}")
+            say(f"{fault.name}, {factory.name}: {reported} of {times}, struck {result.struck} times, {wrong}")
         if result.times >= times and result.struck:
             break
     return result

@@ -114,7 +114,7 @@ def _probe(pipe: Connection, stop: Stop | None) -> Any:
     if stop is None:
         return no_op
     what, where, times = stop
-    point = next(one for one in POINTS if one.value == where)
+    point = next(candidate for candidate in POINTS if candidate.value == where)
     if what == "kill":
         return Killer(point, times)
     fail = fail_times(point, times)

@@ -89,16 +89,16 @@ def tries(
 ) -> Iterator[Counted]:
     """Try a fault and count after each try; one that ends in an error differs, and `failed` is told its seed."""
     for number in range(times):
-        one = seed_of(fault, factory.name, seed, number)
+        trial_seed = seed_of(fault, factory.name, seed, number)
         with tempfile.TemporaryDirectory(prefix="windrow-") as folder:
-            trial = Trial(Path(folder), one, factory)
+            trial = Trial(Path(folder), trial_seed, factory)
             try:
                 fault.act(trial)
                 counted = trial.counted()
             except Exception as error:  # noqa: BLE001 - whatever comes out of a fault is a difference
-                failed(one, error)
+                failed(trial_seed, error)
                 counted = Counted(0, 0, (str(error),), trial.struck)
             else:
                 if not counted.sound:
-                    failed(one, AssertionError(str(counted)))
+                    failed(trial_seed, AssertionError(str(counted)))
             yield counted

@@ -61,7 +61,7 @@ def raced(trial: Trial) -> None:
             statuses = [other.status() for other in others]
             _still_runs(beside)
         trial.struck = True
-        wanted = [-signal.SIGKILL if killed else 0, 0, 0]
+        expected = [-signal.SIGKILL if killed else 0, 0, 0]
     else:
         ends = [(trial.random.choice(POINTS).value, number) for number in (1, 2)]
         with children(beside, *(driver(trial, end, **SOON) for end in (*ends, None))) as started:
@@ -70,8 +70,8 @@ def raced(trial: Trial) -> None:
             statuses = [child.status() for child in started[1:]]
             _still_runs(beside)
         trial.struck = -signal.SIGKILL in statuses
-        wanted = [*(status and -signal.SIGKILL for status in statuses[:2]), 0]
-    if statuses != wanted:
+        expected = [*(status and -signal.SIGKILL for status in statuses[:2]), 0]
+    if statuses != expected:
         raise RuntimeError(f"drivers ended with {statuses}")
 
 

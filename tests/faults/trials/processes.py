@@ -164,20 +164,20 @@ def _many_killed(trial: Trial) -> Counted:
     on for a moment.
     """
     trials = [Trial(trial.folder / str(n), trial.random.randrange(2**32), trial.factory) for n in range(LEDGERS)]
-    for one in trials:
-        one.publish()
+    for ledger_trial in trials:
+        ledger_trial.publish()
     commits, share = trial.random.randrange(3 * LEDGERS // 2), trial.random.random()
-    with driver_of([values_of(one) | {"engine": "spark"} for one in trials]) as driver:
+    with driver_of([values_of(ledger_trial) | {"engine": "spark"} for ledger_trial in trials]) as driver:
         driver.start()
         words = driver.words()
-        said = [*islice((word for word in words if word.startswith("committed")), commits)]
+        committed = [*islice((word for word in words if word.startswith("committed")), commits)]
         time.sleep(share * SECONDS_A_MICROBATCH)
         trial.random.choice([driver.kill, partial(driver.send, signal.SIGKILL)])()
-        running = driver.status() == -signal.SIGKILL and len(said) == commits
-        done = {int(word.split()[1]) for word in words if word.startswith("done")}
-    for number, one in enumerate(trials):
-        one.struck = running and number not in done
-    counted = [one.counted() for one in trials]
+        running = driver.status() == -signal.SIGKILL and len(committed) == commits
+        finished = {int(word.split()[1]) for word in words if word.startswith("done")}
+    for number, ledger_trial in enumerate(trials):
+        ledger_trial.struck = running and number not in finished
+    counted = [ledger_trial.counted() for ledger_trial in trials]
     return Counted(
         sum(count.lost for count in counted),
         sum(count.duplicated for count in counted),
@@ -261,5 +261,5 @@ def looked_after(trial: Trial) -> None:
         while trial._left:
             trial.publish(1)
             trial.run()
-    done = {commit["operation"] for commit in DeltaTable(trial.world.ledger).history()}
-    trial.struck = bool(done & {"OPTIMIZE", "VACUUM START"})
+    operations = {commit["operation"] for commit in DeltaTable(trial.world.ledger).history()}
+    trial.struck = bool(operations & {"OPTIMIZE", "VACUUM START"})

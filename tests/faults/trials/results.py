@@ -64,15 +64,15 @@ def of_guards(guards: list[GuardCount]) -> str:
     return "\n" + "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def write(results: list[Result], said: str) -> None:
+def write(results: list[Result], caption: str) -> None:
     """Put what was counted into the page; rows of faults that were not tried this time stay."""
     page = PAGE.read_text(encoding="utf-8")
     match = re.search(f"{BEGIN}(.*?){END}", page, re.DOTALL)
     if match is None:
         raise ValueError(f"{PAGE} has no place for the table")
-    rows = {(one.fault, one.engine): one for one in [*_read(match[1]), *results]}
-    ordered = sorted(rows.values(), key=lambda one: one.engine)
-    whole = f"{BEGIN}\n{said}\n\n{markdown(ordered)}\n{END}"
+    rows = {(result.fault, result.engine): result for result in [*_read(match[1]), *results]}
+    ordered = sorted(rows.values(), key=lambda result: result.engine)
+    whole = f"{BEGIN}\n{caption}\n\n{markdown(ordered)}\n{END}"
     PAGE.write_text(page.replace(match[0], whole), encoding="utf-8")
 
 

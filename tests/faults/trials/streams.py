@@ -43,16 +43,16 @@ class Stream:
     def run(self, function: Callable[..., None]) -> None:
         """Read all files, one or two at once; if Spark names empty files of the checkpoint, delete these first."""
         at_once = self.trial.random.randint(1, 2)
-        given = self.trial.factory.session, str(self.files), str(self.checkpoint), at_once, function
+        arguments = self.trial.factory.session, str(self.files), str(self.checkpoint), at_once, function
         try:
-            pass_files(*given)
+            pass_files(*arguments)
         except StreamingQueryException as error:
             empty = [file for part in PARTS for file in (self.checkpoint / part).iterdir() if not file.stat().st_size]
             if "Failed to read log file" not in str(error) or not empty:
                 raise
             for file in empty:
                 _remove(file)
-            pass_files(*given)
+            pass_files(*arguments)
 
     def killed(self) -> None:
         """Read in a process of its own, which is killed after an append to the depot or a commit of the ledger."""

@@ -90,10 +90,10 @@ class Trial:
 
         Messages ahead of the clock are left out, because the wall clock decides about them.
         """
-        found = [[row for row in rows if row["key"] != "ahead"] for rows in self._left[:versions]]
+        chosen_versions = [[row for row in rows if row["key"] != "ahead"] for rows in self._left[:versions]]
         self._left = self._left[versions:]
-        self._published += [row for rows in found for row in rows]
-        return found
+        self._published += [row for rows in chosen_versions for row in rows]
+        return chosen_versions
 
     def half(self) -> None:
         """Publish some versions and read them; then publish the others."""
@@ -137,9 +137,9 @@ class Trial:
     def _lost_and_duplicated(self) -> tuple[int, int]:
         """Compare what was published with what the ledger holds, message by message."""
         published, batches = Counter(map(_message, self._published)), self.world.rows("open", "closed")
-        held = Counter(_held(batches, self.world.rows("rejected")))
-        once = Counter(_held(batches, [])) if self.read_again else held
-        return (published - held).total(), (once - published).total()
+        stored = Counter(_held(batches, self.world.rows("rejected")))
+        once = Counter(_held(batches, [])) if self.read_again else stored
+        return (published - stored).total(), (once - published).total()
 
     def _amended(self) -> Iterator[str]:
         """Say if the current batches, which amendments change, do not have the same messages."""
