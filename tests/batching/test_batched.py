@@ -37,9 +37,9 @@ class TestNow:
 @pytest.mark.parametrize("payload", [pa.string(), pa.binary()])
 def test_nothing_at_all(payload: pa.DataType) -> None:
     """Of no messages come no batches and no rejections, with payloads of the type that was given."""
-    given = table([])
-    given = given.set_column(given.schema.get_field_index("payload"), "payload", pa.array([], payload))
-    batched = windrow.batch(given, RULES)
+    messages = table([])
+    messages = messages.set_column(messages.schema.get_field_index("payload"), "payload", pa.array([], payload))
+    batched = windrow.batch(messages, RULES)
     for batches in (batched.batches, batched.state.open):
         assert batches.num_rows == 0
         assert batches.schema.field("messages").type.value_type.field("payload").type == payload
@@ -68,7 +68,7 @@ def test_alike_but_for_the_payload() -> None:
     """Of messages of one version that differ in their payload alone the first is batched, NULL before text, whatever
     the order of the rows.
     """
-    given = [
+    all_rows = [
         *(message("a", payload=payload) for payload in ("c", None, "b")),
         *(message("b", payload=payload) for payload in ("e", "d")),
         *(message("a", key="l", payload=payload) for payload in ("g", "f", "h")),
@@ -77,7 +77,7 @@ def test_alike_but_for_the_payload() -> None:
     ]
     random = Random(1)
     for _ in range(50):
-        rows = random.sample(given, len(given))
+        rows = random.sample(all_rows, len(all_rows))
         version = pa.array([1] * len(rows), pa.int64())
         batched = windrow.batch(table(rows).append_column("version", version), RULES)
         kept = [(row["type"], row["payload"]) for batch in batched.batches["messages"].to_pylist() for row in batch]
@@ -91,5 +91,5 @@ def test_off_by_centuries() -> None:
     odd = 2**53 + 1
     early = table([message(event_time=odd + 1_000_000, received_at=0)])
     late = table([message(event_time=-odd - 5_000_000, received_at=0)])
-    for given in (early, late):
-        assert windrow.batch(given, RULES).rejected["missed_by_us"].to_pylist() == [odd]
+    for messages in (early, late):
+        assert windrow.batch(messages, RULES).rejected["missed_by_us"].to_pylist() == [odd]

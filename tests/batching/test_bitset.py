@@ -17,7 +17,7 @@ def inside(size: int) -> st.SearchStrategy[int]:
 
 
 @njit
-def follow(words, start, steps, size, held, before, after):  # type: ignore[no-untyped-def]
+def follow(words, start, steps, size, is_member, before, after):  # type: ignore[no-untyped-def]
     """Apply operations and note after each what the set says about a position."""
     for index in range(steps.shape[0]):
         kind, changed, position = steps[index]
@@ -25,7 +25,7 @@ def follow(words, start, steps, size, held, before, after):  # type: ignore[no-u
             insert(words, start, changed)
         else:
             remove(words, start, changed)
-        held[index] = contains(words, start, position)
+        is_member[index] = contains(words, start, position)
         before[index] = predecessor(words, start, position)
         after[index] = successor(words, start, position, size)
 
@@ -37,11 +37,11 @@ def test_set_agrees_with_a_sorted_list(data: st.DataObject) -> None:
     kinds = st.sampled_from([INSERT, INSERT, REMOVE])
     steps = data.draw(st.lists(st.tuples(kinds, inside(size), inside(size)), min_size=30, max_size=60))
     start = levels_of(size)
-    held, before, after = np.zeros((3, len(steps)), np.int64)
-    follow(np.zeros(start[-1], np.uint64), start, np.array(steps, np.int64), size, held, before, after)
+    is_member, before, after = np.zeros((3, len(steps)), np.int64)
+    follow(np.zeros(start[-1], np.uint64), start, np.array(steps, np.int64), size, is_member, before, after)
     plain: set[int] = set()
     for index, (kind, changed, position) in enumerate(steps):
         (plain.add if kind == INSERT else plain.discard)(changed)
-        assert bool(held[index]) == (position in plain)
+        assert bool(is_member[index]) == (position in plain)
         assert before[index] == max((member for member in plain if member <= position), default=-1)
         assert after[index] == min((member for member in plain if member >= position), default=-1)

@@ -11,31 +11,33 @@ from tests.batching.strategies import LONG_AFTER, Books
 CASES = json.loads((Path(__file__).parent / "cases.json").read_text())["cases"]
 
 
-def as_message(index: int, given: dict) -> Message:
+def as_message(index: int, case_input: dict) -> Message:
     """Return a message of a case; its sequence tells which input it was."""
     return Message(
         index=index,
         source="",
         key="stream",
-        type=given["type"],
-        event_time=given["event_time"],
-        received_at=given["processing_time"],
+        type=case_input["type"],
+        event_time=case_input["event_time"],
+        received_at=case_input["processing_time"],
         sequence=index,
-        payload="x" * (given["bytes"] - len(given["type"])),
+        payload="x" * (case_input["bytes"] - len(case_input["type"])),
         version=index,
     )
 
 
-def as_step(index: int, given: dict) -> tuple[Message, ...] | Tick | Flush:
+def as_step(index: int, case_input: dict) -> tuple[Message, ...] | Tick | Flush:
     """Return an input of a case as a step of a log."""
-    if given["op"] == "message":
-        return (as_message(index, given),)
-    return {"tick": Tick, "flush": Flush}[given["op"]](given["processing_time"])
+    if case_input["op"] == "message":
+        return (as_message(index, case_input),)
+    return {"tick": Tick, "flush": Flush}[case_input["op"]](case_input["processing_time"])
 
 
 def as_log(case: dict) -> Log:
     """Return the log of a case, closed at the end."""
-    steps = [as_step(index, given) for index, given in enumerate(case["inputs"]) if given["op"] != "finish"]
+    steps = [
+        as_step(index, case_input) for index, case_input in enumerate(case["inputs"]) if case_input["op"] != "finish"
+    ]
     return Log(LogRules(**case["rules"]), (*steps, Tick(LONG_AFTER)), versioned=False)
 
 

@@ -19,11 +19,11 @@ def test_shares(counts: list[int], size: int) -> None:
     """Shares are runs of streams that follow each other, none of them empty; but for the stream it begins with, none
     has more than its part of the rows.
     """
-    given = table([message(key=str(key)) for key, count in enumerate(counts) for _ in range(count)])
-    version = np.arange(given.num_rows)
-    shares = by_stream(given, version, version, NO_BATCHES).shares(size)
+    messages = table([message(key=str(key)) for key, count in enumerate(counts) for _ in range(count)])
+    version = np.arange(messages.num_rows)
+    shares = by_stream(messages, version, version, NO_BATCHES).shares(size)
     assert (shares[0][0], shares[-1][1]) == (0, len(counts))
-    assert all(one[1] == next_[0] for one, next_ in pairwise(shares))
+    assert all(share[1] == next_[0] for share, next_ in pairwise(shares))
     assert all(first < last for first, last in shares) or not counts
     most = sum(counts) / max(1, round(sum(counts) / size))
     assert all(sum(counts[first + 1 : last]) <= most for first, last in shares)

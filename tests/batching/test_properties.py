@@ -134,7 +134,7 @@ class TestDerived:
     def test_many_times(self):
         """A stream with more distinct times than two levels of a set of bits hold is batched as `verify` derives it."""
         random, spread = Random(1), 10
-        given = [
+        messages = [
             Message(
                 at,
                 "",
@@ -150,7 +150,7 @@ class TestDerived:
         ]
         rules = LogRules(window=400, max_delay=200, max_lead=50, max_batch_bytes=60)
         log = Log(rules, (), versioned=True).with_messages(
-            replace(each, received_at=spread * each.index) for each in given
+            replace(each, received_at=spread * each.index) for each in messages
         )
         derived, books = derive(log), Books().play(log)
         assert len({each.event_time for each in log.messages}) > 64 * 64
@@ -298,14 +298,16 @@ class TestRepeats:
             "closed_at",
             "message_count",
         )
-        kept, separate = (Books().play(given, cuts) for given in (log, apart))
+        kept, separate = (Books().play(variant, cuts) for variant in (log, apart))
         assert [picked(row, names) for row in kept.batches] == [picked(row, names) for row in separate.batches]
         assert [row["reason"] for row in kept.rejected] == [row["reason"] for row in separate.rejected]
 
     def test_order_in_a_batch(self):
         """Repeated messages of a batch are listed by event time and type, whatever their order of arrival."""
-        given = (("b", 3), ("a", 7), ("b", 1), ("a", 3), ("b", 7), ("a", 1))
-        messages = tuple(Message(at, "", "k", kind, time, 9, None, None, at) for at, (kind, time) in enumerate(given))
+        arrivals = (("b", 3), ("a", 7), ("b", 1), ("a", 3), ("b", 7), ("a", 1))
+        messages = tuple(
+            Message(at, "", "k", kind, time, 9, None, None, at) for at, (kind, time) in enumerate(arrivals)
+        )
         rules = LogRules(window=100, max_delay=20, max_lead=1, on_repeat="keep")
         (batch,) = Books().play(Log(rules, (messages,), versioned=True)).batches
         listed = [(inside["event_time"], inside["type"]) for inside in batch["messages"]]
@@ -438,7 +440,7 @@ class TestCutting:
         """With versions given, the order of the rows of a table changes no batch and no rejection."""
         shuffled = random.sample(log.messages, len(log.messages))
         rules = windrow_rules(log.rules)
-        ordered, mixed = (windrow.batch(table(given, log), rules) for given in (log.messages, shuffled))
+        ordered, mixed = (windrow.batch(table(messages, log), rules) for messages in (log.messages, shuffled))
         assert in_any_order(rows(ordered.batches)) == in_any_order(rows(mixed.batches))
         assert in_any_order(rows(ordered.rejected)) == in_any_order(rows(mixed.rejected))
 
@@ -449,7 +451,7 @@ class TestCutting:
         messages = table(log.messages, log)
         edges = sorted([0, 0, *(min(bound, len(messages)) for bound in bounds), len(messages)])
         chunked = pa.concat_tables([messages.slice(start, end - start) for start, end in pairwise(edges)])
-        whole, pieces = (windrow.batch(given, windrow_rules(log.rules)) for given in (messages, chunked))
+        whole, pieces = (windrow.batch(variant, windrow_rules(log.rules)) for variant in (messages, chunked))
         assert rows(whole.batches) == rows(pieces.batches)
         assert rows(whole.rejected) == rows(pieces.rejected)
 
@@ -523,8 +525,8 @@ class TestTicks:
         now = max(message.received_at for message in log.messages) + log.rules.window
         moments = (now, EPOCH + timedelta(microseconds=now))
         messages, rules = table(log.messages, log), windrow_rules(log.rules)
-        counted, told = (windrow.batch(messages, rules, now=moment) for moment in moments)
-        assert rows(counted.batches) == rows(told.batches)
+        by_number, by_time = (windrow.batch(messages, rules, now=moment) for moment in moments)
+        assert rows(by_number.batches) == rows(by_time.batches)
 
 
 class TestFlush:
@@ -622,7 +624,7 @@ class TestWishes:
         log = log.with_messages(message for message in log.messages if message.index not in late)
         patient = replace(log, rules=replace(log.rules, max_delay=log.rules.max_delay + extra))
         names = (*STREAM, "part", "window_start", "window_end", "messages")
-        hasty, patient = (Books().play(closed_by(given)).closed for given in (log, patient))
+        hasty, patient = (Books().play(closed_by(variant)).closed for variant in (log, patient))
         assert [picked(row, names) for row in hasty] == [picked(row, names) for row in patient]
 
     @FEWER
@@ -714,14 +716,14 @@ class TestWishes:
 
     def test_split_before_what_was_first(self):
         """A batch that got an earlier message and is then split before what was its first is listed as two."""
-        given = enumerate((("x", 10), ("a", 5), ("a", 8)))
-        messages = tuple(Message(at, "", "k", name, time, 10, None, None, at) for at, (name, time) in given)
+        arrivals = enumerate((("x", 10), ("a", 5), ("a", 8)))
+        messages = tuple(Message(at, "", "k", name, time, 10, None, None, at) for at, (name, time) in arrivals)
         log = Log(LogRules(window=100, max_delay=20, max_lead=1), (messages,), versioned=True)
         times = [[inside["event_time"] for inside in batch["messages"]] for batch in Books().play(log).batches]
         assert times == [[5], [8, 10]]
 
     @pytest.mark.parametrize(
-        ("limit", "given", "counts"),
+        ("limit", "arrivals", "counts"),
         [
             (4, [*zip("abcdefg", (0, 1, 2, 3, 2, 0, 1), [None] * 7, strict=True)], [4, 3]),
             (3, [*zip("abcde", (0, 1, 2, 3, 2), [None] * 4 + ["xxxxx"], strict=True)], [2, 2, 1]),
@@ -736,9 +738,9 @@ class TestWishes:
         ],
     )
     @pytest.mark.parametrize("cuts", [0, 1 << 3, -1], ids=["one call", "a call for the first four", "a call each"])
-    def test_halves_go_on(self, limit, given, counts, cuts):
+    def test_halves_go_on(self, limit, arrivals, counts, cuts):
         """After a split each half takes more messages, by what it weighs itself and where its own last one is."""
-        messages = tuple(Message(at, "", "k", *each[:2], 3, None, each[2], at) for at, each in enumerate(given))
+        messages = tuple(Message(at, "", "k", *each[:2], 3, None, each[2], at) for at, each in enumerate(arrivals))
         rules = LogRules(window=100, max_delay=5, max_lead=1, max_batch_bytes=limit)
         log = Log(rules, tuple((each,) for each in messages), versioned=True)
         assert [batch["message_count"] for batch in Books().play(log, cuts).batches] == counts
@@ -750,27 +752,27 @@ class TestWishes:
         batches = Books().play(Log(rules, (messages,), versioned=True)).batches
         assert [(batch["window_start"], batch["window_end"]) for batch in batches] == [(0, 5), (5, 15), (20, 30)]
 
-    @pytest.mark.parametrize("given", [[("a", 0), ("b", 0), ("b", 900)], [("b", 0), ("b", 900), ("a", 0)]])
-    def test_a_stream_closes_nothing_of_another(self, given):
+    @pytest.mark.parametrize("arrivals", [[("a", 0), ("b", 0), ("b", 900)], [("b", 0), ("b", 900), ("a", 0)]])
+    def test_a_stream_closes_nothing_of_another(self, arrivals):
         """What times out in a stream leaves open what another one, of a source with an earlier clock, left open."""
         messages = tuple(
-            Message(at, each[0], "k", "x", each[1], each[1], None, None, at) for at, each in enumerate(given)
+            Message(at, each[0], "k", "x", each[1], each[1], None, None, at) for at, each in enumerate(arrivals)
         )
         books = Books().play(Log(LogRules(window=10, max_delay=5, max_lead=1), (messages,), versioned=True))
         assert [(batch["source"], batch["first_event_time"]) for batch in books.closed] == [("b", 0)]
         assert [(batch["source"], batch["first_event_time"]) for batch in books.open] == [("a", 0), ("b", 900)]
 
     @pytest.mark.parametrize(
-        ("given", "times"),
+        ("arrivals", "times"),
         [
             ([("a", 0, None), ("x", 10, None), ("x", 5, "heavy")], [0, 5, 10]),
             ([("b", 6, None), ("x", 10, None), ("x", 5, "xx")], [5, 6, 10]),
         ],
         ids=["before a message that is too much alone", "after it"],
     )
-    def test_conflict_and_size_at_once(self, given, times):
+    def test_conflict_and_size_at_once(self, arrivals, times):
         """The half that a conflict leaves may be too large, and is split again, before the message or after it."""
-        messages = tuple(Message(at, "", "k", *each[:2], 10, None, each[2], at) for at, each in enumerate(given))
+        messages = tuple(Message(at, "", "k", *each[:2], 10, None, each[2], at) for at, each in enumerate(arrivals))
         log = Log(LogRules(window=100, max_delay=20, max_lead=1, max_batch_bytes=3), (messages,), versioned=True)
         batches = Books().play(log).batches
         assert [batch["first_event_time"] for batch in batches] == times
@@ -790,8 +792,8 @@ class TestWishes:
             for at, time in enumerate(times[key])
         )
         batches = Books().play(Log(rules, (messages,), versioned=True)).batches
-        found = [(batch["window_start"], batch["message_count"]) for batch in batches if batch["key"] == keys[1]]
-        assert found == [(0, before)] * (before > 0) + [(20_000, 2 + 2 * apart), (40_000, 1)]
+        windows = [(batch["window_start"], batch["message_count"]) for batch in batches if batch["key"] == keys[1]]
+        assert windows == [(0, before)] * (before > 0) + [(20_000, 2 + 2 * apart), (40_000, 1)]
 
     @pytest.mark.parametrize("keys", ["ab", "ba"])
     @pytest.mark.parametrize("times", [range(10, 11), range(10, 400)], ids=["one", "many"])
@@ -800,8 +802,8 @@ class TestWishes:
         between = [(f"{time}", time, None) for time in times]
         first = [("w", 0, None), ("y", 5, None), *between]
         second = [("w", 0, None), ("x", 900, None), ("y", 5, "too much"), *between]
-        given = [(key, *each) for key, stream in zip(keys, (first, second), strict=True) for each in stream]
-        messages = tuple(Message(at, "", *each[:3], 900, None, each[3], at) for at, each in enumerate(given))
+        arrivals = [(key, *each) for key, stream in zip(keys, (first, second), strict=True) for each in stream]
+        messages = tuple(Message(at, "", *each[:3], 900, None, each[3], at) for at, each in enumerate(arrivals))
         rules = LogRules(window=1_000, max_delay=999, max_lead=1, max_batch_bytes=8, window_anchor="event_time")
         log = Log(rules, (messages,), versioned=True)
         assert without_names(Books().play(log).batches) == derive(log).batches
@@ -813,16 +815,16 @@ class TestWishes:
         heavy = [(f"{time:03}", time, "x" * 100) for time in range(count)]
         light = [(f"{time:03}", time, None) for time in range(count)]
         light += [("001", 0, None), ("a", count - 2, None)]
-        given = [(key, *each) for key, stream in zip(keys, (heavy, light), strict=True) for each in stream]
-        messages = tuple(Message(at, "", *each[:3], 900, None, each[3], at) for at, each in enumerate(given))
+        arrivals = [(key, *each) for key, stream in zip(keys, (heavy, light), strict=True) for each in stream]
+        messages = tuple(Message(at, "", *each[:3], 900, None, each[3], at) for at, each in enumerate(arrivals))
         rules = LogRules(window=1_000, max_delay=999, max_lead=1, max_batch_bytes=3 * count + 50)
         log = Log(replace(rules, window_anchor="event_time", window_offset=0), (messages,), versioned=True)
         assert without_names(Books().play(log).batches) == derive(log).batches
 
     def test_both_neighbours_are_too_much(self):
         """A message that is too much for what comes before it and for what comes after it stands alone."""
-        given = [("a", 0, None), ("b", 2, None), ("c", 1, "x")]
-        messages = tuple(Message(at, "", "k", *each[:2], 2, None, each[2], at) for at, each in enumerate(given))
+        arrivals = [("a", 0, None), ("b", 2, None), ("c", 1, "x")]
+        messages = tuple(Message(at, "", "k", *each[:2], 2, None, each[2], at) for at, each in enumerate(arrivals))
         log = Log(LogRules(window=100, max_delay=5, max_lead=1, max_batch_bytes=2), (messages,), versioned=True)
         assert [batch["first_event_time"] for batch in Books().play(log).batches] == [0, 1, 2]
 
@@ -842,6 +844,6 @@ class TestWishes:
         log = replace(log, binary=False)
         messages = table([replace(each, sequence=None, payload=None) for each in log.messages], log)
         absent = messages.drop_columns(["source", "sequence", "payload"])
-        whole, bare = (windrow.batch(given, windrow_rules(log.rules)) for given in (messages, absent))
+        whole, bare = (windrow.batch(variant, windrow_rules(log.rules)) for variant in (messages, absent))
         assert rows(whole.batches) == rows(bare.batches)
         assert rows(whole.rejected) == rows(bare.rejected)

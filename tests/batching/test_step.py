@@ -93,12 +93,12 @@ class Ledger:
         """Return the live rows as a microbatch reads them."""
         return live
 
-    def share(self, given: pa.Table, part: int) -> pa.Table:
+    def share(self, rows: pa.Table, part: int) -> pa.Table:
         """Return the rows whose streams belong to one part."""
         if self.parts == 1:
-            return given
-        named = zip(given["source"].to_pylist(), given["key"].to_pylist(), strict=True)
-        return given.filter(pa.array([len(f"{source}{key}") % self.parts == part for source, key in named], pa.bool_()))
+            return rows
+        named = zip(rows["source"].to_pylist(), rows["key"].to_pylist(), strict=True)
+        return rows.filter(pa.array([len(f"{source}{key}") % self.parts == part for source, key in named], pa.bool_()))
 
     def merge(self, written: pa.Table) -> None:
         """Enter what a part of a microbatch writes, as a MERGE by id does."""
@@ -144,7 +144,7 @@ class Ledger:
 
 def in_order(messages: list[Row]) -> list[Row]:
     """Return the messages of a batch in its order."""
-    return sorted(messages, key=lambda one: (one["event_time"], one["type"].encode()))
+    return sorted(messages, key=lambda message: (message["event_time"], message["type"].encode()))
 
 
 def last_event_times(live: pa.Table, passed: Floors) -> Floors:
@@ -222,8 +222,8 @@ class Headers(Ledger):
         """Return the batches that are needed."""
         if step.flush:
             return live
-        wanted = BatchFilter(lambda: arrived.select(["source", "key", "event_time"]), step.closed_through)
-        batches, read = wanted.needed(live)
+        batch_filter = BatchFilter(lambda: arrived.select(["source", "key", "event_time"]), step.closed_through)
+        batches, read = batch_filter.needed(live)
         self.left_out += live.num_rows - int(read.sum())
         return without_messages(batches, ~read)
 
