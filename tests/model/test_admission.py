@@ -22,15 +22,15 @@ class TestFaults:
         """A time is in range from the beginning of 1678 up to the end of 2261, to the microsecond."""
         start, end = (int(moment.timestamp()) * 1_000_000 for moment in (BEGIN, END))
         times = [start, end - 1, start - 1, end]
-        told = [None, None, *["event_time is out of range"] * 2]
-        assert find_invalid(table(message(event_time=time) for time in times)).to_pylist() == told
-        told = [None, None, *["received_at is out of range"] * 2]
-        assert find_invalid(table(message(received_at=time) for time in times)).to_pylist() == told
+        expected = [None, None, *["event_time is out of range"] * 2]
+        assert find_invalid(table(message(event_time=time) for time in times)).to_pylist() == expected
+        expected = [None, None, *["received_at is out of range"] * 2]
+        assert find_invalid(table(message(received_at=time) for time in times)).to_pylist() == expected
 
     def test_refused(self) -> None:
         """Refused is what is invalid, and what is stamped later than the wall clock allows, with how much later."""
-        given = table([message(received_at=9), message(received_at=11), message(received_at=10), message(key=None)])
-        refused = reject_inadmissible(given, 10).to_pylist()
+        messages = table([message(received_at=9), message(received_at=11), message(received_at=10), message(key=None)])
+        refused = reject_inadmissible(messages, 10).to_pylist()
         assert [tuple(row.values()) for row in refused] == [
             (1, "clock_ahead", None, 1, None),
             (3, "invalid", "key is NULL", 0, None),

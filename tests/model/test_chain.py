@@ -46,7 +46,7 @@ def test_every_column(name: str) -> None:
     """Each column that is linked changes the link, and all those after it."""
     value = "x" if name in {"kind", "rules"} else 9
     before, after = links_of(row(1), row(2)), links_of(row(1, **{name: value}), row(2))
-    assert all(one != other for one, other in zip(before, after, strict=True))
+    assert all(link_before != link_after for link_before, link_after in zip(before, after, strict=True))
 
 
 def test_versions_and_clocks() -> None:

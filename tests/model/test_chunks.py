@@ -18,24 +18,24 @@ def test_default_size() -> None:
 
 class TestCut:
     @given(pieces, sizes)
-    def test_nothing_is_lost(self, given: list[bytes], size: int) -> None:
+    def test_nothing_is_lost(self, pieces: list[bytes], size: int) -> None:
         """Chunks put together are the bytes that were given, in whatever pieces they came."""
-        assert b"".join(chunk.content for chunk in cut(given, size)) == b"".join(given)
+        assert b"".join(chunk.content for chunk in cut(pieces, size)) == b"".join(pieces)
 
     @given(pieces, sizes)
-    def test_same_however_it_came(self, given: list[bytes], size: int) -> None:
+    def test_same_however_it_came(self, pieces: list[bytes], size: int) -> None:
         """The pieces in which bytes come do not show in the chunks."""
-        whole = b"".join(given)
-        assert list(cut(given, size)) == list(cut([whole], size)) == list(cut([bytes([one]) for one in whole], size))
+        whole = b"".join(pieces)
+        assert list(cut(pieces, size)) == list(cut([whole], size)) == list(cut([bytes([byte]) for byte in whole], size))
 
     @given(pieces, sizes)
-    def test_numbers_and_end(self, given: list[bytes], size: int) -> None:
+    def test_numbers_and_end(self, pieces: list[bytes], size: int) -> None:
         """Chunks are numbered from 1 without a gap, only the last one is marked, and only it may be shorter."""
-        found = list(cut(given, size))
-        assert [chunk.sequence for chunk in found] == list(range(chunks.FIRST, len(found) + 1))
-        assert [chunk.last for chunk in found] == [False] * (len(found) - 1) + [True]
-        assert all(len(chunk.content) == size for chunk in found[:-1])
-        assert len(found[-1].content) <= size
+        cut_chunks = list(cut(pieces, size))
+        assert [chunk.sequence for chunk in cut_chunks] == list(range(chunks.FIRST, len(cut_chunks) + 1))
+        assert [chunk.last for chunk in cut_chunks] == [False] * (len(cut_chunks) - 1) + [True]
+        assert all(len(chunk.content) == size for chunk in cut_chunks[:-1])
+        assert len(cut_chunks[-1].content) <= size
 
     @pytest.mark.parametrize("nothing", [[], [b""], [b"", b""]])
     def test_empty(self, nothing: list[bytes]) -> None:
@@ -48,14 +48,14 @@ class TestCut:
 
     def test_pieces_that_fit_are_not_copied(self) -> None:
         """A piece of the size of a chunk is the chunk."""
-        given = [bytes(4), bytes(4)]
-        assert [chunk.content is piece for chunk, piece in zip(cut(given, 4), given, strict=True)] == [True, True]
+        pieces = [bytes(4), bytes(4)]
+        assert [chunk.content is piece for chunk, piece in zip(cut(pieces, 4), pieces, strict=True)] == [True, True]
 
     def test_no_more_is_taken_than_is_needed(self) -> None:
         """A chunk is given as soon as it is known whether another follows, so that few are held."""
-        given = iter([b"ab", b"cd", b"ef"])
-        assert next(cut(given, 2)).content == b"ab"
-        assert next(given) == b"ef"
+        pieces = iter([b"ab", b"cd", b"ef"])
+        assert next(cut(pieces, 2)).content == b"ab"
+        assert next(pieces) == b"ef"
 
 
 class TestRows:

@@ -18,17 +18,17 @@ def floors(**floor: int) -> Floors:
     return Floors(pa.array(floor, pa.string()), np.array(list(floor.values()), np.int64))
 
 
-def as_dictionary(given: Floors) -> dict[str, int]:
+def as_dictionary(floors: Floors) -> dict[str, int]:
     """Return floors by source."""
-    return dict(zip(given.source.to_pylist(), given.floor.tolist(), strict=True))
+    return dict(zip(floors.source.to_pylist(), floors.floor.tolist(), strict=True))
 
 
 def test_of() -> None:
     """Each source has its own floor, to the microsecond, and one that was never seen has none."""
-    asked = pa.array(["b", "c", "a", "b"])
-    assert floors(a=5, b=LATE).of(asked).tolist() == [LATE, UNKNOWN, 5, LATE]
-    assert Floors.empty().of(asked).tolist() == [UNKNOWN] * 4
-    assert Floors.empty().of(asked).dtype == np.int64
+    sources = pa.array(["b", "c", "a", "b"])
+    assert floors(a=5, b=LATE).of(sources).tolist() == [LATE, UNKNOWN, 5, LATE]
+    assert Floors.empty().of(sources).tolist() == [UNKNOWN] * 4
+    assert Floors.empty().of(sources).dtype == np.int64
 
 
 def test_at_least() -> None:

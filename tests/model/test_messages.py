@@ -33,9 +33,9 @@ def micros(times: pa.ChunkedArray) -> list[int | None]:
 class TestConform:
     def test_order_and_rest(self) -> None:
         """The columns of a message come first in their order, and others are kept behind them."""
-        given = table([message()]).append_column("version", pa.array([7]))
-        turned = given.select(given.column_names[::-1])
-        assert messages.conform(turned).equals(given)
+        original = table([message()]).append_column("version", pa.array([7]))
+        turned = original.select(original.column_names[::-1])
+        assert messages.conform(turned).equals(original)
 
     @pytest.mark.parametrize(
         ("name", "default", "kind"),
@@ -86,16 +86,16 @@ class TestConform:
     @pytest.mark.parametrize("sources", [["k", "l", None], ["k", "k", "k"], ["l", "k", None]])
     def test_dictionaries(self, sources: list[str | None]) -> None:
         """Source, key and type get dictionaries and keep their values, whether source and key are alike or not."""
-        given = table([message(source=source, key=key) for source, key in zip(sources, ["k", "l", None], strict=True)])
-        coded = messages.with_dictionaries(given)
+        plain = table([message(source=source, key=key) for source, key in zip(sources, ["k", "l", None], strict=True)])
+        coded = messages.with_dictionaries(plain)
         assert [pa.types.is_dictionary(coded[name].type) for name in NAMES] == [True] * 3 + [False] * 4
-        assert coded.to_pylist() == given.to_pylist()
+        assert coded.to_pylist() == plain.to_pylist()
 
     @pytest.mark.parametrize("zone", [None, "UTC", "Asia/Kolkata"])
     def test_nanoseconds_are_floored(self, zone: str | None) -> None:
         """Finer times go down to the microsecond before them, before 1970 too; without a zone they are UTC."""
-        given = pa.array([1_999, -1, None, 1_000 * LAST + 999], pa.timestamp("ns", tz=zone))
-        assert micros(conformed("event_time", given)) == [1, -1, None, LAST]
+        times = pa.array([1_999, -1, None, 1_000 * LAST + 999], pa.timestamp("ns", tz=zone))
+        assert micros(conformed("event_time", times)) == [1, -1, None, LAST]
 
     def test_numbers_are_microseconds(self) -> None:
         """A time may be a whole number of microseconds since the epoch."""

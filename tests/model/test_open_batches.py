@@ -80,11 +80,11 @@ def rows_of(opened: OpenBatchTotals) -> dict[str, tuple[int, ...]]:
 
 def counted(batches: Iterable[Batch]) -> dict[str, tuple[int, int, int, int]]:
     """Return the totals of each source that has batches, counted one by one."""
-    found: dict[str, tuple[int, int, int, int]] = {}
+    totals_by_source: dict[str, tuple[int, int, int, int]] = {}
     for batch in batches:
-        count, messages, size, end = found.get(batch.source, (0, 0, 0, batch.end))
-        found[batch.source] = count + 1, messages + batch.messages, size + batch.bytes, min(end, batch.end)
-    return found
+        count, messages, size, end = totals_by_source.get(batch.source, (0, 0, 0, batch.end))
+        totals_by_source[batch.source] = count + 1, messages + batch.messages, size + batch.bytes, min(end, batch.end)
+    return totals_by_source
 
 
 class Account:
@@ -100,17 +100,17 @@ class Account:
         """Read what has ended and what else was picked, and leave some of that and what is new."""
         picks = [step.picks[at % len(step.picks)] for at in range(len(self.batches))]
         read, unread, kept = [], [], []
-        for one, (other, stays) in zip(self.batches, picks, strict=True):
-            ended = one.end <= step.passed.get(one.source, UNKNOWN)
-            (read if ended or other else unread).append(one)
+        for batch, (other, stays) in zip(self.batches, picks, strict=True):
+            ended = batch.end <= step.passed.get(batch.source, UNKNOWN)
+            (read if ended or other else unread).append(batch)
             if (ended or other) and stays:
-                kept.append(one)
+                kept.append(batch)
         left = [*kept, *step.new]
         self.changed = self.totals.after(totals(read), totals(left), floors(step.passed))
         sources = pa.concat_arrays([self.totals.source, self.changed.source]).unique()
         self.totals = self.totals.updated(self.changed, sources)
         self.batches = [*unread, *left]
-        self.whole = set(SOURCES) - {one.source for one in unread}
+        self.whole = set(SOURCES) - {batch.source for batch in unread}
         return self
 
 
@@ -120,11 +120,11 @@ def test_totals_are_those_of_the_batches(steps: list[Step]) -> None:
     account = Account()
     for step in steps:
         account.take(step)
-        found, expected = rows_of(account.totals), counted(account.batches)
-        assert {source: row[:3] for source, row in found.items() if row[0]} == {
+        rows_by_source, expected = rows_of(account.totals), counted(account.batches)
+        assert {source: row[:3] for source, row in rows_by_source.items() if row[0]} == {
             source: row[:3] for source, row in expected.items()
         }
-        assert {row for row in found.values() if not row[0]} <= {(0, 0, 0, UNKNOWN)}
+        assert {row for row in rows_by_source.values() if not row[0]} <= {(0, 0, 0, UNKNOWN)}
         assert account.totals.total == tuple(sum(row[at] for row in expected.values()) for at in range(3))
 
 
@@ -137,9 +137,9 @@ def test_next_window_end_is_a_lower_bound(steps: list[Step]) -> None:
     for step in steps:
         before = rows_of(account.totals)
         account.take(step)
-        found = rows_of(account.totals)
+        rows_by_source = rows_of(account.totals)
         for source, (_, _, _, least) in counted(account.batches).items():
-            bound, passed = found[source][3], step.passed.get(source, UNKNOWN)
+            bound, passed = rows_by_source[source][3], step.passed.get(source, UNKNOWN)
             assert UNKNOWN < bound <= least
             if source in account.whole:
                 assert bound == least
@@ -169,8 +169,8 @@ def test_ended_misses_no_window(steps: list[Step], passed: dict[str, int]) -> No
     account = Account()
     for step in steps:
         account.take(step)
-    found = account.totals.ended(floors(passed))
-    named = dict(zip(found.source.to_pylist(), found.floor.tolist(), strict=True))
+    ended = account.totals.ended(floors(passed))
+    named = dict(zip(ended.source.to_pylist(), ended.floor.tolist(), strict=True))
     least = {source: row[3] for source, row in counted(account.batches).items()}
     due = {source: at for source, at in passed.items() if source in least and least[source] <= at}
     assert due.items() <= named.items() <= passed.items()
@@ -191,7 +191,7 @@ def test_columns_come_back(steps: list[Step]) -> None:
     assert rows.schema == SCHEMA
     assert rows_of(OpenBatchTotals.of(rows)) == rows_of(account.totals)
     open_, end = rows["open_batches"].to_pylist(), rows["next_window_end"].to_pylist()
-    assert [one is None for one in end] == [count == 0 for count in open_]
+    assert [bound is None for bound in end] == [count == 0 for count in open_]
 
 
 def test_rows_without_totals() -> None:
@@ -202,6 +202,6 @@ def test_rows_without_totals() -> None:
 
 def test_more_read_than_there_is() -> None:
     """Totals that count fewer batches than a microbatch read are no account of them, and stop it."""
-    one = Batch("a", 1, 1, BASE)
+    batch = Batch("a", 1, 1, BASE)
     with pytest.raises(InternalError, match="no more open batches than there are"):
-        totals([one]).after(totals([one, one]), OpenBatchTotals.none(), Floors.empty())
+        totals([batch]).after(totals([batch, batch]), OpenBatchTotals.none(), Floors.empty())

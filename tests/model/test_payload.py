@@ -48,7 +48,7 @@ class TestNames:
         assert "BIGINT" in refused.value.hint
 
     @pytest.mark.parametrize(
-        ("type_", "found"),
+        ("type_", "payload_type"),
         [
             (pa.large_string(), pa.string()),
             (pa.binary_view(), pa.binary()),
@@ -59,9 +59,9 @@ class TestNames:
             (pa.struct([]), pa.string()),
         ],
     )
-    def test_of_column(self, type_: pa.DataType, found: pa.DataType) -> None:
+    def test_of_column(self, type_: pa.DataType, payload_type: pa.DataType) -> None:
         """A column that payloads cannot have the type of counts as text."""
-        assert payload.of_column(pa.schema([("payload", type_)])) == found
+        assert payload.of_column(pa.schema([("payload", type_)])) == payload_type
         assert payload.of_column(pa.schema([("other", type_)])) == pa.string()
 
 

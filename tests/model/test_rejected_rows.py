@@ -78,13 +78,13 @@ class TestId:
         """
         refused = sorted(data.draw(st.sets(st.sampled_from(range(len(rows))), min_size=1)))
         given_rows, versions = [row for row, _ in rows], [version for _, version in rows]
-        found = ids(given_rows, versions, refused)
-        for at, identifier in zip(refused, found, strict=True):
+        identifiers = ids(given_rows, versions, refused)
+        for at, identifier in zip(refused, identifiers, strict=True):
             alike = [row for row, version in rows if (stream(row), version) == (stream(rows[at][0]), rows[at][1])]
             less = sum(place(row) < place(rows[at][0]) for row in alike)
             equal = sum(place(row) == place(rows[at][0]) for row in alike)
             assert less <= int(identifier.rpartition("/")[2]) < less + equal
-        assert len(set(found)) == len(found)
+        assert len(set(identifiers)) == len(identifiers)
 
     def test_null_is_a_stream_of_its_own(self) -> None:
         """A NULL in source or key is neither empty text nor the text that stands for it."""
@@ -103,5 +103,5 @@ class TestId:
 def test_none() -> None:
     """Nothing refused is a table without rows, with the columns of a rejection."""
     none = REFUSED.empty_table()
-    found = rejection_rows(table([message()]), np.array([1]), [none], 1)
-    assert (found.num_rows, found.schema.field("reason").type) == (0, pa.string())
+    rejections = rejection_rows(table([message()]), np.array([1]), [none], 1)
+    assert (rejections.num_rows, rejections.schema.field("reason").type) == (0, pa.string())
