@@ -82,17 +82,17 @@ def messages(rows: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
 
 
 @pytest.fixture
-def done(world: World) -> World:
+def late_world(world: World) -> World:
     """A ledger with messages that came too late."""
     late(world)
     return world
 
 
 class TestAmend:
-    def test_late_data(self, done: World) -> None:
+    def test_late_data(self, late_world: World) -> None:
         """Windows with late messages get them; the closed batches and the rejections stay as they are."""
-        before = done.rows("closed", "rejected")
-        result = amended(done)
+        before = late_world.rows("closed", "rejected")
+        result = amended(late_world)
         assert (
             result.microbatch,
             result.superseded_batches,
@@ -100,49 +100,49 @@ class TestAmend:
             result.let_in,
         ) == (2, 2, 2, 2)
         assert result.rules["max_delay"] == 60 * SECOND
-        assert done.rows("closed", "rejected") == before
-        assert [row["message_count"] for row in done.rows("amended")] == [3, 3]
-        assert contents(current(done)) >= contents(done.rows("amended"))
-        assert len(current(done)) == len(done.rows("closed"))
-        assert verify(done.depot, done.ledger).ok
+        assert late_world.rows("closed", "rejected") == before
+        assert [row["message_count"] for row in late_world.rows("amended")] == [3, 3]
+        assert contents(current(late_world)) >= contents(late_world.rows("amended"))
+        assert len(current(late_world)) == len(late_world.rows("closed"))
+        assert verify(late_world.depot, late_world.ledger).ok
 
-    def test_what_is_said(self, done: World) -> None:
+    def test_what_is_said(self, late_world: World) -> None:
         """Each superseded row says which batch or rejection, why, and where its message is now."""
-        amended(done)
-        rows = done.rows("superseded")
+        amended(late_world)
+        rows = late_world.rows("superseded")
         assert Counter(row["reason"] for row in rows) == {"amended": 2, "too_old": 2}
-        by_id = {row["id"]: row for row in done.rows("amended", "closed", "rejected")}
+        by_id = {row["id"]: row for row in late_world.rows("amended", "closed", "rejected")}
         for row in rows:
             heir = by_id[row["superseded_by"]]
             assert heir["window_start"] <= (row["event_time"] or row["window_start"]) < heir["window_end"]
             assert row["superseded_id"] in by_id
 
-    def test_again(self, done: World) -> None:
+    def test_again(self, late_world: World) -> None:
         """The same amendment again says nothing; a more patient one lets in what is left."""
-        amended(done)
-        before = len(done.history())
-        assert amended(done).microbatch is None
-        assert len(done.history()) == before
-        assert amended(done, rules=RULES | {"max_delay": "100s"}).let_in == 0
+        amended(late_world)
+        before = len(late_world.history())
+        assert amended(late_world).microbatch is None
+        assert len(late_world.history()) == before
+        assert amended(late_world, rules=RULES | {"max_delay": "100s"}).let_in == 0
         late_one = [measurement(200, 0), measurement(14, 190)]
-        done.publish(late_one)
-        done.runner(EMBEDDED, rules=RULES).once()
-        again = amended(done, rules=RULES | {"max_delay": "190s"})
+        late_world.publish(late_one)
+        late_world.runner(EMBEDDED, rules=RULES).once()
+        again = amended(late_world, rules=RULES | {"max_delay": "190s"})
         assert (again.superseded_batches, again.let_in) == (0, 0)  # the branch still has all of it open
-        done.publish([measurement(500, 0)])
-        done.runner(EMBEDDED, rules=RULES).once()
-        assert amended(done, rules=RULES | {"max_delay": "190s"}).let_in == 2
-        assert max(messages(current(done)).values()) == 1
-        assert verify(done.depot, done.ledger).ok
+        late_world.publish([measurement(500, 0)])
+        late_world.runner(EMBEDDED, rules=RULES).once()
+        assert amended(late_world, rules=RULES | {"max_delay": "190s"}).let_in == 2
+        assert max(messages(current(late_world)).values()) == 1
+        assert verify(late_world.depot, late_world.ledger).ok
 
-    def test_goes_on(self, done: World) -> None:
+    def test_goes_on(self, late_world: World) -> None:
         """The batcher goes on as before, and so does a replay; the recorded ledger is still equal to its replay."""
-        amended(done)
-        done.publish([measurement(120, 0), measurement(140, 0)])
-        done.runner(EMBEDDED, rules=RULES).once()
-        assert max(messages(current(done)).values()) == 1
-        assert replay(done.settings(EMBEDDED)).equal
-        assert verify(done.depot, done.ledger).ok
+        amended(late_world)
+        late_world.publish([measurement(120, 0), measurement(140, 0)])
+        late_world.runner(EMBEDDED, rules=RULES).once()
+        assert max(messages(current(late_world)).values()) == 1
+        assert replay(late_world.settings(EMBEDDED)).equal
+        assert verify(late_world.depot, late_world.ledger).ok
 
     def test_keys(self, world: World) -> None:
         """Only the streams that are asked for are amended."""
@@ -154,7 +154,7 @@ class TestAmend:
         assert {row["key"] for row in world.rows("amended", "superseded")} == {"a"}
         assert verify(world.depot, world.ledger).ok
 
-    def test_lost_reply(self, done: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_lost_reply(self, late_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         """When the commit took place and its reply was lost, the next attempt finds it, and says its number."""
         opened, probe = amendment.tables_of, fail_times(Point.AFTER_COMMIT, times=1)
 
@@ -163,26 +163,28 @@ class TestAmend:
             return source, ProbedLedger(ledger, probe)
 
         monkeypatch.setattr(amendment, "tables_of", probed)
-        result = amended(done)
+        result = amended(late_world)
         assert (result.microbatch, result.let_in) == (2, 2)
-        assert [row["kind"] for row in done.history()] == ["data", "amend"]
-        assert verify(done.depot, done.ledger).ok
+        assert [row["kind"] for row in late_world.history()] == ["data", "amend"]
+        assert verify(late_world.depot, late_world.ledger).ok
 
-    def test_traced(self, done: World) -> None:
+    def test_traced(self, late_world: World) -> None:
         """What became of a message that was let in says so."""
-        amended(done)
-        [arrival] = trace(done.depot, done.ledger, "k", START + 12 * SECOND)
-        [row] = [row for row in done.rows("superseded") if row["superseded_id"] == (arrival.rejection or {})["id"]]
+        amended(late_world)
+        [arrival] = trace(late_world.depot, late_world.ledger, "k", START + 12 * SECOND)
+        [row] = [
+            row for row in late_world.rows("superseded") if row["superseded_id"] == (arrival.rejection or {})["id"]
+        ]
         assert arrival.why.endswith(f"an amendment let it into {row['superseded_by']}")
 
-    def test_goes_on_meanwhile(self, done: World) -> None:
+    def test_goes_on_meanwhile(self, late_world: World) -> None:
         """A ledger that has read on since the branch was made is amended up to there."""
-        place = branch(done)
-        done.publish([measurement(120, 0), measurement(140, 0)])
-        done.runner(EMBEDDED, rules=RULES).once()
-        assert amend(done.settings(EMBEDDED), place).let_in == 2
-        assert max(messages(current(done)).values()) == 1
-        assert verify(done.depot, done.ledger).ok
+        place = branch(late_world)
+        late_world.publish([measurement(120, 0), measurement(140, 0)])
+        late_world.runner(EMBEDDED, rules=RULES).once()
+        assert amend(late_world.settings(EMBEDDED), place).let_in == 2
+        assert max(messages(current(late_world)).values()) == 1
+        assert verify(late_world.depot, late_world.ledger).ok
 
 
 class TestRefused:
@@ -204,52 +206,52 @@ class TestRefused:
             amended(world, rules=rules)
         assert len(world.history()) == before
 
-    def test_larger_than_memory(self, done: World) -> None:
+    def test_larger_than_memory(self, late_world: World) -> None:
         """Amended batches that do not fit into the memory that is set are refused, and nothing is committed."""
-        small = done.settings(EMBEDDED).model_copy(update={"max_memory_bytes": 1})
+        small = late_world.settings(EMBEDDED).model_copy(update={"max_memory_bytes": 1})
         with pytest.raises(SettingsError, match="larger than max_memory_bytes"):
-            amend(small, branch(done))
-        assert len(done.history()) == 1
+            amend(small, branch(late_world))
+        assert len(late_world.history()) == 1
 
-    def test_no_branch(self, done: World, tmp_path: Path) -> None:
+    def test_no_branch(self, late_world: World, tmp_path: Path) -> None:
         """A ledger that read something else is no branch."""
         other = World(tmp_path / "other", ManualClock(NOW))
         other.publish([measurement(1, 0)], [measurement(2, 0)])
         other.runner(EMBEDDED, rules=PATIENT).once()
         with pytest.raises(SettingsError, match="is no branch"):
-            amend(done.settings(EMBEDDED), other.ledger)
+            amend(late_world.settings(EMBEDDED), other.ledger)
 
-    def test_other_messages(self, done: World) -> None:
+    def test_other_messages(self, late_world: World) -> None:
         """A branch whose batches do not have the messages of the ledger's, because somebody changed it, is refused."""
-        place = branch(done)
+        place = branch(late_world)
         id_ = f"batch//k/{START + 10 * SECOND}/0"
-        done_to = DeltaTable(place).update({"source": "'x'"}, predicate=f"id = '{id_}' AND state = 'closed'")
-        assert done_to["num_updated_rows"] == 1
+        update_metrics = DeltaTable(place).update({"source": "'x'"}, predicate=f"id = '{id_}' AND state = 'closed'")
+        assert update_metrics["num_updated_rows"] == 1
 
         with pytest.raises(DepotChangedError, match="do not agree"):
-            amend(done.settings(EMBEDDED), place)
+            amend(late_world.settings(EMBEDDED), place)
 
     @pytest.mark.parametrize("happens", ["amended", "restored"])
-    def test_meanwhile(self, done: World, monkeypatch: pytest.MonkeyPatch, happens: str) -> None:
+    def test_meanwhile(self, late_world: World, monkeypatch: pytest.MonkeyPatch, happens: str) -> None:
         """A ledger that is amended or restored after it was compared is not amended by that."""
-        version = done.version()
-        done.publish([measurement(120, 0)])
-        done.runner(EMBEDDED, rules=RULES).once()
-        place, compared = branch(done), amendment.late_messages
+        version = late_world.version()
+        late_world.publish([measurement(120, 0)])
+        late_world.runner(EMBEDDED, rules=RULES).once()
+        place, compared = branch(late_world), amendment.late_messages
 
         def meanwhile(*arguments: Any) -> Any:
             difference = compared(*arguments)
             monkeypatch.setattr(amendment, "late_messages", compared)
             if happens == "amended":
-                assert amended(done, rules=RULES | {"max_delay": "15s"}).let_in == 1
+                assert amended(late_world, rules=RULES | {"max_delay": "15s"}).let_in == 1
             else:
-                DeltaTable(done.ledger).restore(version)
+                DeltaTable(late_world.ledger).restore(version)
             return difference
 
         monkeypatch.setattr(amendment, "late_messages", meanwhile)
         with pytest.raises(UsageError, match="amended or restored"):
-            amend(done.settings(EMBEDDED), place)
-        assert max(messages(current(done)).values()) == 1
+            amend(late_world.settings(EMBEDDED), place)
+        assert max(messages(current(late_world)).values()) == 1
 
 
 DAMAGE: dict[str, tuple[Callable[[DeltaTable], object], str]] = {
@@ -262,12 +264,14 @@ DAMAGE: dict[str, tuple[Callable[[DeltaTable], object], str]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_verified(done: World, name: str) -> None:
+def test_verified(late_world: World, name: str) -> None:
     """`verify` finds an amendment that does not add up."""
-    amended(done)
+    amended(late_world)
     damage, check = DAMAGE[name]
-    damage(DeltaTable(done.ledger))
-    assert any(found.check.startswith(check) for found in verify(done.depot, done.ledger).differences)
+    damage(DeltaTable(late_world.ledger))
+    assert any(
+        difference.check.startswith(check) for difference in verify(late_world.depot, late_world.ledger).differences
+    )
 
 
 @pytest.mark.ci
@@ -317,20 +321,20 @@ def test_spark(world: World, spark: Any, commit: str) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow  # verify on Spark's executors takes a minute
-def test_verified_by_spark(done: World, spark: Any) -> None:
+def test_verified_by_spark(late_world: World, spark: Any) -> None:
     """`verify --engine spark` finds what the embedded engine finds, with an amendment and with a damaged one."""
     assert spark is not None
-    amended(done)
-    assert by_spark(done).ok
-    DeltaTable(done.ledger).delete("state = 'superseded' AND reason = 'too_old'")
-    assert "amended messages" in {found.check for found in by_spark(done).differences}
+    amended(late_world)
+    assert by_spark(late_world).ok
+    DeltaTable(late_world.ledger).delete("state = 'superseded' AND reason = 'too_old'")
+    assert "amended messages" in {difference.check for difference in by_spark(late_world).differences}
 
 
-def test_root(done: World) -> None:
+def test_root(late_world: World) -> None:
     """The root of a ledger covers its amendments: one that is damaged has another."""
-    before = Certifier(open_ledger(done.ledger)).root
-    amended(done)
-    after = Certifier(open_ledger(done.ledger)).root
+    before = Certifier(open_ledger(late_world.ledger)).root
+    amended(late_world)
+    after = Certifier(open_ledger(late_world.ledger)).root
     assert (after.closed_windows, after.rejected) == (before.closed_windows, before.rejected)
-    DeltaTable(done.ledger).update({"superseded_by": "'x'"}, predicate="reason = 'amended'")
-    assert len({before.root, after.root, Certifier(open_ledger(done.ledger)).root.root}) == 3
+    DeltaTable(late_world.ledger).update({"superseded_by": "'x'"}, predicate="reason = 'amended'")
+    assert len({before.root, after.root, Certifier(open_ledger(late_world.ledger)).root.root}) == 3

@@ -62,13 +62,13 @@ class TestDigests:
     def test_as_written(self, world: World) -> None:
         """Digests of rows, of microbatches and of all are those of the written form."""
         rows = world.rows("open", "closed", "rejected")
-        found = windrow.digests(world.ledger)
-        assert found.total == of(rows)
-        by_id = {row["id"]: row for row in found.rows.to_pylist()}
+        digests = windrow.digests(world.ledger)
+        assert digests.total == of(rows)
+        by_id = {row["id"]: row for row in digests.rows.to_pylist()}
         assert {id_: row["digest"] for id_, row in by_id.items()} == {
             row["id"]: sha256(canonical(row)).hexdigest() for row in rows
         }
-        for part in found.microbatches().to_pylist():
+        for part in digests.microbatches().to_pylist():
             finished = [row for row in rows if part["microbatch"] in (row["closed_microbatch"], row["microbatch"])]
             assert (part["rows"], part["digest"]) == (len(finished), of(finished))
         assert {row["state"] for row in rows} == {"open", "closed", "rejected"}

@@ -118,9 +118,9 @@ class TestEqual:
         """After each microbatch it is told how many messages are done, of all of them."""
         world.publish(*log(versions=3, size=10))
         world.runner(embedded).once()
-        told: list[tuple[int, int]] = []
-        world.replayed(max_messages=10, progress=lambda *done: told.append(done))
-        assert told == [(10, 30), (20, 30), (30, 30)]
+        progress: list[tuple[int, int]] = []
+        world.replayed(max_messages=10, progress=lambda *counts: progress.append(counts))
+        assert progress == [(10, 30), (20, 30), (30, 30)]
 
 
 class TestTicks:
@@ -179,7 +179,7 @@ class TestRecording:
         measured = pq.read_table(copy_into(tmp_path))
         mapped = ColumnMapping.of(COLUMNS, measured.schema.names).apply(measured, pa.string())
         messages = mapped.read_all().slice(0, rows)
-        found = set()
+        recorded_digests = set()
         for number, max_messages in enumerate([500, 3_000, 7_000, 10**6]):
             folder = tmp_path / str(number)
             world = World(folder, ManualClock(NOW * 2))
@@ -194,8 +194,8 @@ class TestRecording:
             world.runner(embedded).tick(NOW * 2)
             result = world.replayed(max_messages=max_messages // 2)
             assert result.equal
-            found.add(result.recorded.digest)
-        assert len(found) == 1
+            recorded_digests.add(result.recorded.digest)
+        assert len(recorded_digests) == 1
 
 
 def write_shuffled(depot: str, rows: Any, seed: int) -> None:
