@@ -128,12 +128,12 @@ class TestRhythm:
         comes back to all after a day.
         """
         care = background(batched, embedded, noting)
-        told = []
+        maintenances = []
         for hours in (0, 0.5, 0.5, 0.99, 0.01, 22, 0.5):
             batched.clock.advance(int(hours * HOUR))
-            told.append([(done.table, done.retention) for done in care()])
+            maintenances.append([(result.table, result.retention) for result in care()])
         everything, tidied = [("ledger", "90d"), ("depot", "90d")], [("ledger", None)]
-        assert told == [everything, [], tidied, [], tidied, everything, []]
+        assert maintenances == [everything, [], tidied, [], tidied, everything, []]
 
     def test_never(self, batched: World, embedded: EngineFactory, noting: RecordingObserver) -> None:
         """With "never" nothing is done, however long it goes on."""
@@ -153,7 +153,7 @@ class TestRhythm:
         batched.clock.set(done_at + HOUR - 1)
         assert second() == []
         batched.clock.set(done_at + HOUR)
-        assert [done.table for done in second()] == ["ledger", "depot"]
+        assert [result.table for result in second()] == ["ledger", "depot"]
 
     def test_other_clock(self, batched: World, embedded: EngineFactory, noting: RecordingObserver) -> None:
         """A compaction of the future, by a clock that was wrong, does not put the next one off for more than an
@@ -179,9 +179,9 @@ class TestTidy:
         batched.clock.advance(HOUR)
         before, depot = batched.canonical(), DeltaTable(batched.depot).version()
         small = len(files(batched.ledger, *tables.FINAL))
-        [done] = care()
+        [result] = care()
         assert small > 2 * EACH
-        assert (done.files_removed, done.files_added, done.files_deleted) == (small, 3, 0)
+        assert (result.files_removed, result.files_added, result.files_deleted) == (small, 3, 0)
         assert DeltaTable(batched.depot).version() == depot
         assert batched.canonical() == before
         assert_whole(batched)
@@ -198,8 +198,8 @@ class TestTidy:
         grow(batched, embedded)
         batched.clock.advance(HOUR)
         before = files(batched.ledger, *tables.FINAL)
-        [done] = care()
-        assert (done.files_removed, files(batched.ledger, *tables.FINAL)) == (0, before)
+        [result] = care()
+        assert (result.files_removed, files(batched.ledger, *tables.FINAL)) == (0, before)
 
     def test_left_alone(self, batched: World, embedded: EngineFactory, noting: RecordingObserver) -> None:
         """A ledger that delta-rs would harm is left alone, and it is said why."""
@@ -208,8 +208,8 @@ class TestTidy:
         batched.clock.advance(HOUR)
         vectors = TableFeatures.DeletionVectors
         DeltaTable(batched.ledger).alter.add_feature(vectors, allow_protocol_versions_increase=True)
-        [done] = care()
-        assert "deletionVectors" in str(done.skip_reason)
+        [result] = care()
+        assert "deletionVectors" in str(result.skip_reason)
 
 
 class TestPromises:
@@ -221,8 +221,8 @@ class TestPromises:
         opened = batched.tables(embedded, retention="1h")
         care = BackgroundMaintenance([opened.source], opened.ledger, batched.clock, Observers([noting]))
         batched.clock.advance(DAY)
-        for done in care():
-            assert "`windrow maintain` sets it" in str(done.skip_reason)
+        for result in care():
+            assert "`windrow maintain` sets it" in str(result.skip_reason)
         assert DeltaTable(batched.ledger).metadata().configuration == before
         assert tables.retention_properties("90d").items() <= before.items()
         assert_whole(batched)
@@ -256,13 +256,13 @@ class TestFailures:
         assert batched.version() == before
         assert_whole(batched)
         batched.clock.advance(HOUR)
-        assert [done.table for done in care()] == ["ledger", "depot"]
+        assert [result.table for result in care()] == ["ledger", "depot"]
 
     def test_log_that_cannot_be_read(self, batched: World, embedded: EngineFactory, noting: RecordingObserver) -> None:
         """When the log does not even tell of former compactions, the failure is told as any other."""
         log_of_ledger = Path(batched.ledger, "_delta_log")
         log_of_ledger.rename(Path(batched.ledger, "elsewhere"))
-        assert [done.table for done in background(batched, embedded, noting)()] == ["depot"]
+        assert [result.table for result in background(batched, embedded, noting)()] == ["depot"]
         assert noting.told == ["ledger failed", "depot"]
 
 
@@ -283,7 +283,7 @@ class TestStop:
         assert not noting.errors
         assert_whole(batched)
         batched.clock = ManualClock(WallClock().now() + HOUR)
-        assert [done.table for done in background(batched, embedded, noting)()] == ["ledger", "depot"]
+        assert [result.table for result in background(batched, embedded, noting)()] == ["ledger", "depot"]
         assert len(files(batched.ledger, *batched.final)) == len(batched.final)
 
 

@@ -69,8 +69,8 @@ class Stream:
     def batched(self) -> Counter[int]:
         """Return how often each second is in a batch, open or closed."""
         rows = open_ledger(str(self.root / "ledger")).rows(("open", "closed"), "messages").to_pylist()
-        found = [message for row in rows for message in row["messages"]]
-        return Counter(int(one["event_time"].timestamp() * SECOND - NOW) // SECOND for one in found)
+        messages = [message for row in rows for message in row["messages"]]
+        return Counter(int(message["event_time"].timestamp() * SECOND - NOW) // SECOND for message in messages)
 
 
 @pytest.fixture

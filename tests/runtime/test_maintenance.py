@@ -60,7 +60,7 @@ def maintained(world: World, factory: EngineFactory, **values: Any) -> dict[str,
     """Maintain the tables and return what was done to each."""
     settings = {name: values.pop(name) for name in ("maintain", "retention") if name in values}
     opened = world.tables(factory, **settings)
-    return {done.table: done for done in maintain([opened.source], opened.ledger, WallClock().now(), **values)}
+    return {result.table: result for result in maintain([opened.source], opened.ledger, WallClock().now(), **values)}
 
 
 def disk(*tables_: str) -> dict[str, bytes]:
@@ -165,8 +165,8 @@ class TestCleanUp:
         stranger.write_bytes(b"")
         age(batched.ledger)
         before = batched.canonical()
-        done = maintained(batched, embedded, only="ledger")["ledger"]
-        assert done.files_deleted > 20
+        result = maintained(batched, embedded, only="ledger")["ledger"]
+        assert result.files_deleted > 20
         assert not Path(batched.ledger, "_delta_log", f"{1:020}.json").exists()
         assert not stranger.exists()
         assert not data_files(batched.ledger, "_change_data/**/*.parquet")
@@ -185,8 +185,8 @@ class TestCleanUp:
         last = DeltaTable(world.depot).version()
         DeltaTable(world.depot).optimize.compact()
         age(world.depot, since=last + 1)
-        done = maintained(world, engine)["depot"]
-        assert (done.files_deleted, done.skip_reason) == (6, None)
+        result = maintained(world, engine)["depot"]
+        assert (result.files_deleted, result.skip_reason) == (6, None)
         assert len(data_files(world.depot, "*.parquet")) == 1
         assert not Path(world.depot, "_delta_log", f"{1:020}.json").exists()
         assert world.canonical() == whole
@@ -204,8 +204,8 @@ class TestCleanUp:
         world.runner(embedded).once()
         opened = world.tables(embedded, retention="10h")
         now = clock.now() + 10 * HOUR - 1
-        (done,) = maintain([opened.source], opened.ledger, now, only="depot", dry_run=True)
-        assert done.skip_reason is None
+        (result,) = maintain([opened.source], opened.ledger, now, only="depot", dry_run=True)
+        assert result.skip_reason is None
 
     def test_unread_versions_stay(self, world: World, embedded: EngineFactory) -> None:
         """While the ledger has yet to read a version older than `retention`, nothing of the depot's past goes; then it
@@ -246,8 +246,8 @@ class TestCleanUp:
         world.ledger = other
         world.runner(embedded).once()
         assert_whole(world)
-        done = maintained(world, embedded, only="depot", maintain={"other_ledgers": (own,)})["depot"]
-        assert (done.files_deleted, done.skip_reason) == (5, None)
+        result = maintained(world, embedded, only="depot", maintain={"other_ledgers": (own,)})["depot"]
+        assert (result.files_deleted, result.skip_reason) == (5, None)
 
     def test_read_lately(self, world: World, embedded: EngineFactory, clock: ManualClock) -> None:
         """Old versions that the ledger read within `retention` stay until it is over, so that a RESTORE of the ledger
@@ -360,8 +360,8 @@ class TestTables:
         would = maintained(batched, embedded, retention="30d", dry_run=True)
         assert disk(batched.depot, batched.ledger) == before
         result = maintained(batched, embedded, retention="30d")
-        for table, one in would.items():
-            assert one == replace(result[table], files_added=None)
+        for table, planned in would.items():
+            assert planned == replace(result[table], files_added=None)
 
 
 class TestSpark:
@@ -388,9 +388,9 @@ class TestSpark:
         assert abs(through_sql.compacted_at(0) - WallClock().now()) < HOUR
         assert through_sql.compacted_at(WallClock().now() + HOUR) is None
         age(batched.ledger)
-        found = through_sql.vacuum(dry_run=True)
-        assert found > 20
-        assert through_sql.vacuum(dry_run=False) == found
+        removable = through_sql.vacuum(dry_run=True)
+        assert removable > 20
+        assert through_sql.vacuum(dry_run=False) == removable
         assert through_sql.vacuum(dry_run=True) == 0
         assert batched.canonical() == before == batched.expected()
 
