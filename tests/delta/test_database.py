@@ -30,17 +30,17 @@ JOINED = "SELECT count(*) FROM stream AS s JOIN few AS f ON f.number = s.number"
 
 
 @pytest.mark.parametrize(
-    ("limit", "said"),
+    ("limit", "texts"),
     [
         (1_000_000_000, ["[(2000000,)]"]),
         (1_000, ["no room for temporary rows", "File too large", "Set TMPDIR", "raise max_memory_bytes"]),
     ],
     ids=["room", "full"],
 )
-def test_full_disk(limit: int, said: list[str]) -> None:
+def test_full_disk(limit: int, texts: list[str]) -> None:
     """More rows than fit into memory are sorted on disk, and without room there they are an error with a hint."""
     out = subprocess.check_output([sys.executable, "-c", SORTED, str(limit)], text=True)
-    assert all(one in out for one in said), out
+    assert all(text in out for text in texts), out
 
 
 def test_joins_as_written() -> None:

@@ -97,7 +97,7 @@ class TestKeep:
 
         monkeypatch.setattr(os, "fsync", keep)
         before = DeltaTable(world.ledger).version()
-        runner.driver.report = lambda done: committed.append(list(kept))
+        runner.driver.report = lambda microbatch: committed.append(list(kept))
         runner.once()
         for table, start in ((world.ledger, before), (world.depot, 0)):
             root = Path(table).resolve()
@@ -445,8 +445,12 @@ class TestRecover:
         last = [entry for entry in entries(worked.ledger, 99) if int(entry.stem) >= closing]
         content = last[0].read_bytes()
         last[0].write_bytes(content.replace(b'"add"', b'"adf"') if note else b"#" * len(content))
-        done = recover(self.settings(worked), dry_run=True)
-        assert (done.first, done.closed_batches_lost >= closed, done.unknown) == (closing, note, 0 if note else 1)
+        recovery = recover(self.settings(worked), dry_run=True)
+        assert (recovery.first, recovery.closed_batches_lost >= closed, recovery.unknown) == (
+            closing,
+            note,
+            0 if note else 1,
+        )
 
     @pytest.mark.parametrize("harm", ["torn in the middle", "data gone", "depot set back"])
     def test_last_version_of_use(self, worked, embedded, harm):
@@ -462,8 +466,8 @@ class TestRecover:
                 entry.unlink()
         would = recover(self.settings(worked), dry_run=True)
         assert aside(worked.ledger) == []
-        done = recover(self.settings(worked))
-        assert (done.version, done.last) == (would.version, would.last) == (done.first - 1, total)
+        recovery = recover(self.settings(worked))
+        assert (recovery.version, recovery.last) == (would.version, would.last) == (recovery.first - 1, total)
         forget_tables()
         if harm == "depot set back":
             worked.publish(*SAID[5:])

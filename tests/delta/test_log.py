@@ -43,12 +43,12 @@ class TestAnswers:
         frame.write.format("delta").mode("append").save(world.depot)
         write_deltalake(world.depot, table([message("d")]), mode="append")
         DeltaTable(world.depot).optimize.compact()
-        asked = SparkLog(spark, f"delta.`{world.depot}`")
-        read = DeltaRsLog(world.depot)
-        assert asked.table() == read.table()
+        spark_log = SparkLog(spark, f"delta.`{world.depot}`")
+        delta_rs_log = DeltaRsLog(world.depot)
+        assert spark_log.table() == delta_rs_log.table()
         assert (
-            count_added_rows(asked.commits(0), 0, 4)
-            == count_added_rows(read.commits(0), 0, 4)
+            count_added_rows(spark_log.commits(0), 0, 4)
+            == count_added_rows(delta_rs_log.commits(0), 0, 4)
             == {1: 2, 2: 1, 3: 1, 4: 0}
         )
 
@@ -65,14 +65,14 @@ class TestAnswers:
         for log_ in readers:
             assert count_added_rows(log_.commits(0), 0, 3) == {1: 2, 2: 1, 3: None}
         silence(world.depot, "operationMetrics", "stats")
-        asked, read = SparkLog(spark, f"delta.`{world.depot}`"), DeltaRsLog(world.depot)
+        spark_log, delta_rs_log = SparkLog(spark, f"delta.`{world.depot}`"), DeltaRsLog(world.depot)
         assert (
-            count_added_rows(asked.commits(0), 0, 3)
-            == count_added_rows(read.commits(0), 0, 3)
+            count_added_rows(spark_log.commits(0), 0, 3)
+            == count_added_rows(delta_rs_log.commits(0), 0, 3)
             == {1: None, 2: None, 3: None}
         )
-        assert asked.bytes_added(0, 2) == read.bytes_added(0, 2)
-        assert set(read.bytes_added(0, 2)) == {1, 2}
+        assert spark_log.bytes_added(0, 2) == delta_rs_log.bytes_added(0, 2)
+        assert set(delta_rs_log.bytes_added(0, 2)) == {1, 2}
 
     def test_no_table(self, tmp_path: Path, spark: Any) -> None:
         """Where there is no table both say None."""
@@ -107,7 +107,7 @@ class TestMarks:
         assert [commit.fingerprint for commit in ours] == [commit.fingerprint for commit in theirs]
 
     @pytest.mark.parametrize(
-        ("found", "known", "other"),
+        ("fingerprint", "known", "other"),
         [
             ("log:1", "log:2", True),
             ("log:1", "log:1", False),
@@ -116,8 +116,8 @@ class TestMarks:
             ("log:1", None, False),
         ],
     )
-    def test_compared(self, found: str | None, known: str | None, other: bool) -> None:
+    def test_compared(self, fingerprint: str | None, known: str | None, other: bool) -> None:
         """Only fingerprints of the same reader can show that a commit is another one; an unknown fingerprint shows
         nothing.
         """
-        assert differs(found, known) is other
+        assert differs(fingerprint, known) is other

@@ -60,8 +60,8 @@ class TestFiles:
         early = numbers("new", 0, 1).append_column("inside", pa.array([{"a": 1}]))
         late = numbers("new", 1, 1).append_column("inside", pa.array([{"a": 2, "b": "x"}])).append_column("more", [[7]])
         table = written(tmp_path, early, late)
-        found = asked(table, "SELECT more, inside FROM rows ORDER BY number")
-        assert found == [{"more": None, "inside": {"a": 1, "b": None}}, {"more": 7, "inside": {"a": 2, "b": "x"}}]
+        result_rows = asked(table, "SELECT more, inside FROM rows ORDER BY number")
+        assert result_rows == [{"more": None, "inside": {"a": 1, "b": None}}, {"more": 7, "inside": {"a": 2, "b": "x"}}]
 
     @pytest.mark.parametrize("name", ["it's", "a*b", "100%", "ünï code"])
     def test_paths(self, tmp_path: Path, name: str) -> None:

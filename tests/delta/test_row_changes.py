@@ -18,9 +18,9 @@ AT = datetime(2024, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
 PARTITIONS = {"at": AT, "day": date(2024, 1, 1), "name": "x y%/=", "flag": True}
 
 
-def read(table: Path, first: int = 0, **asked: Any) -> list[dict[str, Any]]:
+def read(table: Path, first: int = 0, **options: Any) -> list[dict[str, Any]]:
     """Return the changes from a version on."""
-    return changes(DeltaTable(table), first, **asked).read_all().to_pylist()
+    return changes(DeltaTable(table), first, **options).read_all().to_pylist()
 
 
 @pytest.mark.parametrize("values", [PARTITIONS, dict.fromkeys(PARTITIONS)], ids=["values", "NULL"])

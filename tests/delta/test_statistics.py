@@ -36,12 +36,12 @@ class TestBounds:
     def test_times(self, values: list[int | None]) -> None:
         """The least and the greatest time are those that occur, to the microsecond."""
         column = pa.array(values, TIME)
-        found = said(column)
-        if "minValues" in found:
+        statistics = said(column)
+        if "minValues" in statistics:
             for kind in ("minValues", "maxValues"):
-                found[kind] = datetime.fromisoformat(str(found[kind]))
+                statistics[kind] = datetime.fromisoformat(str(statistics[kind]))
         occur = [value for value in column.to_pylist() if value is not None]
-        assert found == self.expected(occur, occur, column.null_count)
+        assert statistics == self.expected(occur, occur, column.null_count)
 
     def check(self, column, occur, order) -> None:
         """Compare the statistics with the values."""

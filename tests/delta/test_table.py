@@ -49,15 +49,15 @@ class TestHistory:
         file = Path(table, "_delta_log", f"{1:020}.json")
         lines = [line for line in file.read_text().splitlines() if '"commitInfo"' not in line]
         file.write_text("\n".join(lines) + "\n")
-        found = list(history(DeltaTable(table)))
-        assert [(commit["version"], commit.get("says")) for commit in found] == [(2, "2"), (1, None), (0, "0")]
-        assert found[1]["timestamp"] == file.stat().st_mtime_ns // 1_000_000
+        commits = list(history(DeltaTable(table)))
+        assert [(commit["version"], commit.get("says")) for commit in commits] == [(2, "2"), (1, None), (0, "0")]
+        assert commits[1]["timestamp"] == file.stat().st_mtime_ns // 1_000_000
 
     def test_what_is_said(self, table: str) -> None:
         """On an unchanging table the history equals that of delta-rs."""
-        told = DeltaTable(table).history()
+        expected = DeltaTable(table).history()
         names = ("version", "timestamp", "operation", "operationMetrics", "engineInfo", "txnId")
-        for ours, theirs in zip(history(DeltaTable(table)), told, strict=True):
+        for ours, theirs in zip(history(DeltaTable(table)), expected, strict=True):
             assert {name: ours.get(name) for name in names} == {name: theirs.get(name) for name in names}
 
 
@@ -201,17 +201,17 @@ class TestAnotherTable:
 def same(table: str) -> None:
     """Compare a followed table with a newly opened one."""
     followed, opened = latest_table(table, "depot"), DeltaTable(table)
-    for said in (
+    for aspect in (
         DeltaTable.version,
-        lambda one: (one.metadata().id, sorted(one.metadata().configuration.items())),
+        lambda delta_table: (delta_table.metadata().id, sorted(delta_table.metadata().configuration.items())),
         DeltaTable.protocol,
         DeltaTable.schema,
-        lambda one: sorted(one.file_uris()),
-        lambda one: one.transaction_version("p"),
-        lambda one: pa.table(one.get_add_actions(flatten=True)).sort_by("path").to_pylist(),
-        lambda one: [commit["version"] for commit in history(one)],
+        lambda delta_table: sorted(delta_table.file_uris()),
+        lambda delta_table: delta_table.transaction_version("p"),
+        lambda delta_table: pa.table(delta_table.get_add_actions(flatten=True)).sort_by("path").to_pylist(),
+        lambda delta_table: [commit["version"] for commit in history(delta_table)],
     ):
-        assert str(said(followed)) == str(said(opened))
+        assert str(aspect(followed)) == str(aspect(opened))
 
 
 def numbered(table: str, application: str, version: int) -> None:
