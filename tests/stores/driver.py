@@ -45,8 +45,8 @@ class Orders:
     def maintain(self, settings: Settings, now: int) -> int:
         """Maintain both tables, and return how many files were removed."""
         tables = self._open(settings)
-        done = maintain([tables.source], tables.ledger, now)
-        return sum(one.files_deleted for one in done)
+        results = maintain([tables.source], tables.ledger, now)
+        return sum(result.files_deleted for result in results)
 
     def append(self, settings: Settings, now: int) -> int:
         """Append to the depot one row a commit for `now` milliseconds; return how many succeeded."""

@@ -144,17 +144,17 @@ class Server:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer the requests of a connection; a fault that ends it ends both of its sides."""
-        answers, asked = await asyncio.open_connection(LOOPBACK, self._upstream, limit=HEAD_BYTES)
+        answers, requests = await asyncio.open_connection(LOOPBACK, self._upstream, limit=HEAD_BYTES)
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             try:
                 while True:
                     request = await Message.read(reader)
-                    writer.write(await self._answer(request, answers, asked))
+                    writer.write(await self._answer(request, answers, requests))
                     await writer.drain()
             except _Cut as cut:
                 writer.write(cut.half)
                 await writer.drain()
-        asked.close()
+        requests.close()
         writer.close()
 
     def _fate(self, request: Message) -> Fate:
@@ -165,7 +165,7 @@ class Server:
         self._struck[fault] += 1
         return Fate(fault, self._random.random() * LONGEST_DELAY_SECONDS)
 
-    async def _answer(self, request: Message, answers: asyncio.StreamReader, asked: asyncio.StreamWriter) -> bytes:
+    async def _answer(self, request: Message, answers: asyncio.StreamReader, requests: asyncio.StreamWriter) -> bytes:
         """Return the bytes of the answer. Raises ConnectionError where the connection has to end."""
         fault, seconds = self._fate(request)
         await asyncio.sleep(seconds)
@@ -173,8 +173,8 @@ class Server:
             return _answer(503, "Slow Down", SLOW_DOWN)
         if fault == "dropped":
             raise ConnectionError
-        asked.write(request.head + request.body)
-        await asked.drain()
+        requests.write(request.head + request.body)
+        await requests.drain()
         answer = await Message.read(answers, bodiless=request.first.startswith("HEAD "))
         if fault == "lost":
             raise ConnectionError

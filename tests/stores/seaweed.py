@@ -91,9 +91,9 @@ def variables(port: int) -> dict[str, str]:
 
 def _free_ports(number: int) -> list[int]:
     opened = [socket() for _ in range(number)]
-    for one in opened:
-        one.bind((LOOPBACK, 0))
+    for listener in opened:
+        listener.bind((LOOPBACK, 0))
     ports = [batch.getsockname()[1] for batch in opened]
-    for one in opened:
-        one.close()
+    for listener in opened:
+        listener.close()
     return ports

@@ -37,8 +37,8 @@ class SparkDriver:
 
     def begin(self, bucket: Bucket, what: str, now: int | None = None, **settings: Any) -> None:
         """Give an order."""
-        given = {"depot": bucket.depot, "ledger": bucket.ledger, "engine": "spark", "idle_timeout": "never"} | settings
-        order = {"do": what, "settings": given, "now": bucket.clock.now() if now is None else now}
+        values = {"depot": bucket.depot, "ledger": bucket.ledger, "engine": "spark", "idle_timeout": "never"} | settings
+        order = {"do": what, "settings": values, "now": bucket.clock.now() if now is None else now}
         self._process.stdin.write(f"{json.dumps(order)}\n")
 
     def answer(self) -> Any:

@@ -241,8 +241,8 @@ class TestFaults:
     @pytest.mark.slow
     def test_on_spark(self, bucket, spark_driver):
         """An unknown bucket is told in the same words on Spark."""
-        found = spark_driver.do(bucket, "run", depot="s3a://nobucket/depot", max_retries=0)
-        assert "there is no bucket or container nobucket" in found["message"]
+        answer = spark_driver.do(bucket, "run", depot="s3a://nobucket/depot", max_retries=0)
+        assert "there is no bucket or container nobucket" in answer["message"]
 
 
 def row(who, number):
