@@ -75,9 +75,9 @@ class TestNumbers:
     def test_to_numpy(self, chunks: list[list[int | None]], null: int) -> None:
         """However a column is chunked, its values come out in order, with NULL as the given number."""
         column = pa.chunked_array(chunks, pa.int64())
-        found = to_numpy(column.slice(1), null)
-        wanted = [null if value is None else value for chunk in chunks for value in chunk]
-        assert (found.dtype, found.tolist()) == (np.int64, wanted[1:])
+        array = to_numpy(column.slice(1), null)
+        expected = [null if value is None else value for chunk in chunks for value in chunk]
+        assert (array.dtype, array.tolist()) == (np.int64, expected[1:])
 
     @pytest.mark.parametrize("chunks", [[[1, 2]], [[1], [2]], []])
     def test_to_read(self, chunks: list[list[int]]) -> None:
@@ -121,8 +121,8 @@ def test_counted() -> None:
 @pytest.mark.parametrize("mask", [[True, True], [True, False], [False, False], [True, None]], ids=str)
 def test_where(mask: list[bool | None]) -> None:
     """The rows for which a mask is true are returned; all or none of them without a copy."""
-    given = pa.table({"a": [1, 2]})
-    found = filter_rows(given, pa.array(mask, pa.bool_()))
-    assert found["a"].to_pylist() == [value for value, holds in zip([1, 2], mask, strict=True) if holds]
-    held = given["a"].chunk(0).buffers()[1].address
-    assert (found["a"].chunk(0).buffers()[1].address == held) == (all(mask) or not any(mask))
+    table = pa.table({"a": [1, 2]})
+    filtered = filter_rows(table, pa.array(mask, pa.bool_()))
+    assert filtered["a"].to_pylist() == [value for value, holds in zip([1, 2], mask, strict=True) if holds]
+    address = table["a"].chunk(0).buffers()[1].address
+    assert (filtered["a"].chunk(0).buffers()[1].address == address) == (all(mask) or not any(mask))

@@ -42,10 +42,10 @@ def test_home(tmp_path: Path) -> None:
     """
     library = read_only(tmp_path)
     first, second = (batched(tmp_path, str(tmp_path / "home"), NUMBA_DEBUG_CACHE="1") for _ in range(2))
-    kept = [sum("data saved to" in line for line in told) for told in (first, second)]
-    found = [sum("data loaded from" in line for line in told) for told in (first, second)]
+    kept = [sum("data saved to" in line for line in output) for output in (first, second)]
+    loaded = [sum("data loaded from" in line for line in output) for output in (first, second)]
     assert kept[0] > 4
-    assert (kept, found) == ([kept[0], 0], [0, kept[0]])
+    assert (kept, loaded) == ([kept[0], 0], [0, kept[0]])
     assert f"{library / '__init__.py'} 1" in second
 
 

@@ -84,13 +84,13 @@ def test_one_pair_of_equal_rows_is_listed(lying: list[int]) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 4)), max_size=60), st.sampled_from([5, 50, 10**6]))
-def test_pairs(given: list[tuple[int, int]], seconds: int) -> None:
+def test_pairs(number_pairs: list[tuple[int, int]], seconds: int) -> None:
     """Distinct pairs are numbered in the order of appearance, whether few or many pairs are possible."""
-    first, second = np.array(given, np.int32).reshape(-1, 2).T.copy()
-    distinct = list(dict.fromkeys(given))
+    first, second = np.array(number_pairs, np.int32).reshape(-1, 2).T.copy()
+    distinct = list(dict.fromkeys(number_pairs))
     for firsts in (21, 10**6):
         numbers, count = pairs(first, second, firsts, seconds)
-        assert numbers.tolist() == [distinct.index(pair) for pair in given]
+        assert numbers.tolist() == [distinct.index(pair) for pair in number_pairs]
         assert numbers.dtype == np.int32
         assert count == len(distinct)
 
@@ -106,8 +106,8 @@ def test_pairs_in_little_memory() -> None:
 @given(st.lists(st.integers(-9, 9)), st.lists(st.integers(-5, 5) | st.integers(2**62, 2**62 + 9), min_size=1))
 def test_among(values: list[int], some: list[int]) -> None:
     """The positions of the values that are in a set are found, however far apart its numbers are."""
-    found = positions_in(np.array(values, np.int64), np.array(some, np.int64))
-    assert found.tolist() == [row for row, value in enumerate(values) if value in some]
+    positions = positions_in(np.array(values, np.int64), np.array(some, np.int64))
+    assert positions.tolist() == [row for row, value in enumerate(values) if value in some]
 
 
 @given(ROWS)
