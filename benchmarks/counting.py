@@ -74,11 +74,11 @@ def mark(spark: SparkSession) -> int:
         for setting in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
             context.setLocalProperty(setting, None)
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while not (found := context.statusTracker().getJobIdsForGroup(name)):
+    while not (jobs := context.statusTracker().getJobIdsForGroup(name)):
         if time.monotonic() > deadline:
             raise RuntimeError("Spark does not tell of a job that is over")
         time.sleep(0.01)
-    return int(max(found))
+    return int(max(jobs))
 
 
 def stages(spark: SparkSession, jobs: Sequence[int]) -> int:
@@ -86,8 +86,8 @@ def stages(spark: SparkSession, jobs: Sequence[int]) -> int:
     tracker = spark.sparkContext.statusTracker()
     known = [tracker.getJobInfo(job) for job in jobs]
     numbers = {stage for job in known if job is not None for stage in job.stageIds}
-    found = [tracker.getStageInfo(number) for number in numbers]
-    return sum(stage is not None and stage.numCompletedTasks > 0 for stage in found)
+    stage_infos = [tracker.getStageInfo(number) for number in numbers]
+    return sum(stage is not None and stage.numCompletedTasks > 0 for stage in stage_infos)
 
 
 @contextmanager
@@ -103,12 +103,12 @@ def passing() -> Iterator[list[int]]:
                 return original(*arguments, **named)
             inside.it = True
             try:
-                done = original(*arguments, **named)
+                result = original(*arguments, **named)
             finally:
                 inside.it = False
             with lock:
-                total[0] += size(done, arguments)
-            return done
+                total[0] += size(result, arguments)
+            return result
 
         return call
 
@@ -120,17 +120,17 @@ def passing() -> Iterator[list[int]]:
         yield total
 
 
-def _rows(done: Any, given: tuple[Any, ...]) -> int:
-    return int(done.num_rows)
+def _rows(result: Any, arguments: tuple[Any, ...]) -> int:
+    return int(result.num_rows)
 
 
-def _length(done: Any, given: tuple[Any, ...]) -> int:
-    return len(done)
+def _length(result: Any, arguments: tuple[Any, ...]) -> int:
+    return len(result)
 
 
-def _given(done: Any, given: tuple[Any, ...]) -> int:
+def _given(result: Any, arguments: tuple[Any, ...]) -> int:
     """Return the rows of what a frame is made of: an Arrow table, or anything that has a length."""
-    return len(given[1])
+    return len(arguments[1])
 
 
 class Opened:
@@ -159,31 +159,31 @@ class Opened:
 
     def seen(self) -> Counter[str]:
         """Return how many `files` were opened, entries of a `log` read, and `listings` made since the last call."""
-        found, made = Counter[str](), Counter[tuple[int, str]]()
+        counts, made = Counter[str](), Counter[tuple[int, str]]()
         for number, mask, name in self._events():
             if mask & OVERFLOW:
                 raise RuntimeError("the kernel has told more than it keeps: files were not counted")
             if mask & DIRECTORY:
-                found["listings"] += bool(mask & OPEN) and not name
+                counts["listings"] += bool(mask & OPEN) and not name
             elif CHECKSUM.fullmatch(name):
                 continue
             elif mask & CREATE:
                 made[number, name] += 1
             elif mask & OPEN:
-                found["files"] += 1
+                counts["files"] += 1
                 if self._watched[number].endswith("_delta_log") and LOG_ENTRY.fullmatch(name):
-                    found["log"] += made[number, name] == 0  # what is made is opened to be written
+                    counts["log"] += made[number, name] == 0  # what is made is opened to be written
                     made[number, name] -= made[number, name] > 0
-        return found
+        return counts
 
     def _events(self) -> Iterator[tuple[int, int, str]]:
         while True:
             try:
-                told = os.read(self._kernel, EVENTS)
+                buffer = os.read(self._kernel, EVENTS)
             except BlockingIOError:
                 return
             at = 0
-            while at < len(told):
-                number, mask, _, length = EVENT.unpack_from(told, at)
+            while at < len(buffer):
+                number, mask, _, length = EVENT.unpack_from(buffer, at)
                 at += EVENT.size + length
-                yield number, mask, told[at - length : at].rstrip(b"\0").decode(errors="replace")
+                yield number, mask, buffer[at - length : at].rstrip(b"\0").decode(errors="replace")

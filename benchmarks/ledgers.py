@@ -26,9 +26,11 @@ def build(spark: SparkSession, depot: Path, ledger: Path, batches: int, **more: 
     """
     for kind in range(TYPES):
         inputs.write(depot, streams.many_streams(batches, kind, kind * streams.SECOND), 1)
-    asked = settings(depot, ledger, spark, max_driver_messages=0, max_messages=TYPES * batches, **OPEN, **more)
-    windrow.run(asked, spark=spark)
-    _, made = tables_of(asked, spark)
+    ledger_settings = settings(
+        depot, ledger, spark, max_driver_messages=0, max_messages=TYPES * batches, **OPEN, **more
+    )
+    windrow.run(ledger_settings, spark=spark)
+    _, made = tables_of(ledger_settings, spark)
     made.fold(made.live(), "large")
 
 

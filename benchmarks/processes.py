@@ -48,10 +48,10 @@ def windrow(*arguments: object) -> list[str]:
 
 def run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Finished:
     """Run a command to its end, in a directory without settings. Raises RuntimeError with what it said if it fails."""
-    with tempfile.TemporaryDirectory() as here, tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryDirectory() as here, tempfile.TemporaryFile() as output:
         start = time.perf_counter()
         process = subprocess.Popen(
-            command, cwd=here, stdout=said, stderr=subprocess.STDOUT, env=os.environ | (environment or {})
+            command, cwd=here, stdout=output, stderr=subprocess.STDOUT, env=os.environ | (environment or {})
         )
         watch = Watch(process.pid)
         _, status, used = os.wait4(process.pid, 0)
@@ -59,8 +59,8 @@ def run(command: Sequence[str], environment: Mapping[str, str] | None = None) ->
         process.returncode = os.waitstatus_to_exitcode(status)
         watch.stop()
         if process.returncode:
-            said.seek(0)
-            raise RuntimeError(f"{command} ended with {process.returncode}: {said.read().decode()}")
+            output.seek(0)
+            raise RuntimeError(f"{command} ended with {process.returncode}: {output.read().decode()}")
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # what a process was before it became the command counts
     peak = used.ru_maxrss * 1024 if used.ru_maxrss > own else 0
     peaks = max(watch.peak.byte_count, peak), watch.own_peak.byte_count, watch.driver_peak.byte_count
@@ -86,10 +86,10 @@ class Watch:
     def _look(self) -> None:
         while not self._over.wait(PAUSE):
             generations = family(self._process)
-            found = {process: status(process) for process in generations}
-            for peak, last in ((self.peak, len(found)), (self.own_peak, 0), (self.driver_peak, 1)):
-                peak.look({process: found[process][1] for process, at in generations.items() if at <= last})
-            self.programs |= {name for name, byte_count in found.values() if byte_count}
+            statuses = {process: status(process) for process in generations}
+            for peak, last in ((self.peak, len(statuses)), (self.own_peak, 0), (self.driver_peak, 1)):
+                peak.look({process: statuses[process][1] for process, at in generations.items() if at <= last})
+            self.programs |= {name for name, byte_count in statuses.values() if byte_count}
 
 
 class Peak:
@@ -100,12 +100,13 @@ class Peak:
         self.byte_count = 0
         self._before: frozenset[int] = frozenset()
 
-    def look(self, held: Mapping[int, int]) -> None:
+    def look(self, bytes_by_process: Mapping[int, int]) -> None:
         """Take in what each process holds now, in bytes."""
         self.byte_count = max(
-            self.byte_count, sum(byte_count for process, byte_count in held.items() if process in self._before)
+            self.byte_count,
+            sum(byte_count for process, byte_count in bytes_by_process.items() if process in self._before),
         )
-        self._before = frozenset(held)
+        self._before = frozenset(bytes_by_process)
 
 
 def family(process: int) -> dict[int, int]:
@@ -117,11 +118,11 @@ def family(process: int) -> dict[int, int]:
                 # The name, which comes second, may hold anything, parentheses too; the parent is the second after it.
                 parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
                 children.setdefault(parent, []).append(int(entry.name))
-    found, youngest, generation = {process: 0}, [process], 0
+    generations, youngest, generation = {process: 0}, [process], 0
     while youngest:
-        youngest, generation = [child for one in youngest for child in children.get(one, [])], generation + 1
-        found |= dict.fromkeys(youngest, generation)
-    return found
+        youngest, generation = [child for parent in youngest for child in children.get(parent, [])], generation + 1
+        generations |= dict.fromkeys(youngest, generation)
+    return generations
 
 
 def status(process: int) -> tuple[str, int]:
@@ -130,5 +131,5 @@ def status(process: int) -> tuple[str, int]:
         lines = (PROC / str(process) / "status").read_text().splitlines()
     except OSError:
         return "", 0
-    said = dict(line.split(":", 1) for line in lines)
-    return said["Name"].strip(), int(said.get("VmHWM", "0 kB").split()[0]) * 1024
+    fields = dict(line.split(":", 1) for line in lines)
+    return fields["Name"].strip(), int(fields.get("VmHWM", "0 kB").split()[0]) * 1024

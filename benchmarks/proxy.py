@@ -88,41 +88,41 @@ class _Server:
             _say([str(len(lines)), *lines])
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        answers, asked = await asyncio.open_connection(LOOPBACK, self._upstream)
+        answers, requests = await asyncio.open_connection(LOOPBACK, self._upstream)
         back = asyncio.ensure_future(_copy(answers, writer))
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
-                await self._hand_on(reader, asked)
-        asked.close()
+                await self._hand_on(reader, requests)
+        requests.close()
         await back
 
-    async def _hand_on(self, reader: asyncio.StreamReader, asked: asyncio.StreamWriter) -> None:
+    async def _hand_on(self, reader: asyncio.StreamReader, requests: asyncio.StreamWriter) -> None:
         """Count one request and hand it on with its body."""
         head = await reader.readuntil(b"\r\n\r\n")
         lines = head.split(b"\r\n")
         self._lines.append(lines[0].decode())
         left = next((int(line[len(LENGTH) :]) for line in lines if line.lower().startswith(LENGTH)), 0)
         await asyncio.sleep(self._delay)
-        asked.write(head)
+        requests.write(head)
         if b"transfer-encoding: chunked" in head.lower():
-            await _hand_on_chunks(reader, asked)
+            await _hand_on_chunks(reader, requests)
         while left:
             piece = await reader.read(min(left, PIECE_BYTES))
             if not piece:
                 raise ConnectionError
-            asked.write(piece)
-            await asked.drain()
+            requests.write(piece)
+            await requests.drain()
             left -= len(piece)
 
 
-async def _hand_on_chunks(reader: asyncio.StreamReader, asked: asyncio.StreamWriter) -> None:
+async def _hand_on_chunks(reader: asyncio.StreamReader, requests: asyncio.StreamWriter) -> None:
     """Hand on a body of unknown length: chunks with their sizes before them, the last one empty."""
     size = -1
     while size:
         line = await reader.readuntil(b"\r\n")
         size = int(line.split(b";")[0], 16)
-        asked.write(line + await reader.readexactly(size + 2))
-        await asked.drain()
+        requests.write(line + await reader.readexactly(size + 2))
+        await requests.drain()
 
 
 def _say(lines: list[str]) -> None:

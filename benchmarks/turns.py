@@ -49,4 +49,4 @@ def time_interleaved(
 
 def ratio(own: Sequence[float], by: Sequence[float]) -> float:
     """Return the median of the ratios of each round: a round that was slow for everybody does not move it."""
-    return statistics.median(one / other for one, other in zip(own, by, strict=True))
+    return statistics.median(own_seconds / other_seconds for own_seconds, other_seconds in zip(own, by, strict=True))

@@ -22,15 +22,15 @@ CUTS = ("peer: one by one, at once, other order", "batches", "not the same", "go
 
 def main() -> None:
     """Measure what is asked for and print it."""
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--messages", type=int, default=200_000, help="messages of the backlog; 0: no speed")
-    asked.add_argument("--rounds", type=int, default=3, help="how often each peer runs")
-    asked.add_argument("--versions", type=int, default=20, help="depot versions of the sample, even; 0: no counts")
-    asked.add_argument(
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=200_000, help="messages of the backlog; 0: no speed")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each peer runs")
+    parser.add_argument("--versions", type=int, default=20, help="depot versions of the sample, even; 0: no counts")
+    parser.add_argument(
         "--no-flink", dest="flink", action="store_false", help="without Flink, which is not installed then"
     )
-    asked.add_argument("--only", default="", help="only peers whose names have this, for the counts")
-    chosen = asked.parse_args()
+    parser.add_argument("--only", default="", help="only peers whose names have this, for the counts")
+    chosen = parser.parse_args()
     peers = [peer for peer in (*PEERS, *(FLINK_PEERS if chosen.flink else ())) if chosen.only in peer.name]
     spark = local_session("windrow-peers", master="local[2]")
     with tempfile.TemporaryDirectory() as directory:
@@ -45,12 +45,12 @@ def main() -> None:
 def print_counts(spark: SparkSession, peers: Sequence[Peer], versions: int, directory: Path) -> None:
     """Print what came of the bundled sample."""
     messages = inputs.sample()
-    found = {
+    cuts_by_peer = {
         peer.name: three_cuts(spark, peer, messages, versions, directory / str(number))
         for number, peer in enumerate(peers)
     }
-    print_table(COUNTS, (count_row(name, cuts["one by one"]) for name, cuts in found.items()))
-    print_table(CUTS, (cut_row(name, cuts) for name, cuts in found.items()))
+    print_table(COUNTS, (count_row(name, cuts["one by one"]) for name, cuts in cuts_by_peer.items()))
+    print_table(CUTS, (cut_row(name, cuts) for name, cuts in cuts_by_peer.items()))
 
 
 def print_speed(spark: SparkSession, with_flink: bool, messages: int, rounds: int, directory: Path) -> None:
@@ -74,7 +74,7 @@ def count_row(name: str, counts: PeerCounts) -> tuple[object, ...]:
         end.messages,
         counts.recorded,
         counts.gone,
-        counts.told,
+        counts.dropped,
         counts.waiting,
         end.mixed,
         end.longest_seconds,

@@ -67,14 +67,14 @@ class PeerBatches:
 class PeerCounts:
     """What came of one cut: what closed while nothing arrived, and after the wake-up; what is on record.
 
-    `told` is what Spark or Flink says it dropped, `again` how many closed batches a run without checkpoint added.
+    `dropped` is what Spark or Flink says it dropped, `again` how many closed batches a run without checkpoint added.
     """
 
     read: int
     quiet: PeerBatches
     end: PeerBatches
     recorded: int
-    told: int
+    dropped: int
     again: int
 
     @property
@@ -145,24 +145,24 @@ def three_cuts(spark: SparkSession, peer: Peer, messages: pa.Table, versions: in
     """Return what comes of an even number of versions: one by one, at once, and one by one with neighbours swapped."""
     swapped = [number ^ 1 for number in range(versions)]
     cuts = {"one by one": (None, 1), "all at once": (None, 1_000_000), "other order": (swapped, 1)}
-    found = {}
+    counts_by_cut = {}
     for name, (order, at_once) in cuts.items():
         directory = into / name.replace(" ", "-")
         inputs.write(directory / "depot", messages, versions, order)
-        found[name] = counts(spark, peer, messages, directory, at_once)
-    return found
+        counts_by_cut[name] = counts(spark, peer, messages, directory, at_once)
+    return counts_by_cut
 
 
 def counts(spark: SparkSession, peer: Peer, messages: pa.Table, directory: Path, at_once: int) -> PeerCounts:
     """Run a peer on one depot: to its end, an hour later, after the wake-up, and after its checkpoint was lost."""
     depot, out = directory / "depot", directory / "out"
-    told = _told(peer.run(spark, depot, out, at_once)) + _told(peer.later(spark, depot, out, at_once))
+    dropped = _told(peer.run(spark, depot, out, at_once)) + _told(peer.later(spark, depot, out, at_once))
     quiet = _closed(peer.closed(spark, out))
     inputs.write(depot, inputs.wake_up(messages), 1)
-    told += _told(peer.run(spark, depot, out, at_once))
+    dropped += _told(peer.run(spark, depot, out, at_once))
     end, recorded = _closed(peer.closed(spark, out)), peer.recorded(spark, out)
     again = rerun_without_checkpoint(spark, peer, directory) - end.rows if at_once > 1 else 0
-    return PeerCounts(messages.num_rows, quiet, end, recorded, told, again)
+    return PeerCounts(messages.num_rows, quiet, end, recorded, dropped, again)
 
 
 def rerun_without_checkpoint(spark: SparkSession, peer: Peer, directory: Path) -> int:
@@ -173,10 +173,10 @@ def rerun_without_checkpoint(spark: SparkSession, peer: Peer, directory: Path) -
 
 
 def _closed(closed: DataFrame) -> PeerBatches:
-    found = closed.sparkSession.sql(FACTS, closed=closed).toArrow().to_pydict()
-    batches = frozenset(zip(found["key"], found["start"], found["content"], strict=True))
+    facts = closed.sparkSession.sql(FACTS, closed=closed).toArrow().to_pydict()
+    batches = frozenset(zip(facts["key"], facts["start"], facts["content"], strict=True))
     return PeerBatches(
-        batches, len(found["key"]), sum(found["messages"]), sum(found["mixed"]), max(found["seconds"], default=0)
+        batches, len(facts["key"]), sum(facts["messages"]), sum(facts["mixed"]), max(facts["seconds"], default=0)
     )
 
 

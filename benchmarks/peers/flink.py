@@ -131,8 +131,8 @@ def run(window: str, _: SparkSession, depot: Path, into: Path, files_at_once: in
     if saved is None:
         shutil.rmtree(files, ignore_errors=True)
     files.mkdir(parents=True, exist_ok=True)
-    done = max((int(file.stem) for file in files.iterdir()), default=-1) + 1
-    new, read = list(_versions(depot))[done:], 0
+    written = max((int(file.stem) for file in files.iterdir()), default=-1) + 1
+    new, read = list(_versions(depot))[written:], 0
     configuration = {
         "parallelism.default": "1",  # so that files are read one after the other
         "execution.checkpointing.interval": CHECKPOINT_INTERVAL,
@@ -145,7 +145,7 @@ def run(window: str, _: SparkSession, depot: Path, into: Path, files_at_once: in
         job = Job(flink, flink.execute(sql, wait=False))
         for first in range(0, len(new), files_at_once):
             together = new[first : first + files_at_once]
-            _write_json(pa.concat_tables(together), files / f"{done + first + len(together) - 1}.json")
+            _write_json(pa.concat_tables(together), files / f"{written + first + len(together) - 1}.json")
             read += sum(part.num_rows for part in together)
             job.wait_read(read)
         job.wait_saved()

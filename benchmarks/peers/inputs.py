@@ -28,8 +28,8 @@ FROM read_parquet(?) ORDER BY received_at_ns"""
 def sample(messages: int | None = None) -> pa.Table:
     """Return the messages of the bundled sample, or the first of them, mapped by `windrow.ingest.sample.COLUMNS`."""
     with as_file(files("windrow") / "data" / "collectd.parquet") as bundled:
-        found = duckdb.sql(SAMPLE, params=[str(bundled)]).to_arrow_table()
-    return _timed(found.slice(0, messages))
+        rows = duckdb.sql(SAMPLE, params=[str(bundled)]).to_arrow_table()
+    return _timed(rows.slice(0, messages))
 
 
 def generated(messages: int, keys: int = 100, types: int = 20, seed: int = 1, first: int = 0) -> pa.Table:
@@ -49,7 +49,7 @@ def generated(messages: int, keys: int = 100, types: int = 20, seed: int = 1, fi
 
 def named(kind: str, number: Ints, count: int) -> pa.Array:
     """Return the names of things of a kind, `kind-0`, `kind-1` and so on, of which there are `count`."""
-    return pa.array([f"{kind}-{one}" for one in range(count)]).take(pa.array(number))
+    return pa.array([f"{kind}-{index}" for index in range(count)]).take(pa.array(number))
 
 
 def arrived(

@@ -136,13 +136,13 @@ class Batching(StatefulProcessor):
 def batched(messages: DataFrame) -> DataFrame:
     """Return a row for each closed batch and each rejected message."""
     as_numbers = [f"unix_micros({name}) AS {name}" for name in ("event_time", "received_at")]
-    given = messages.withColumn("at", messages.received_at).withWatermark("at", "0 seconds")
-    found = (
-        given.selectExpr("source", "key", "type", *as_numbers, "payload", "at")
+    watermarked = messages.withColumn("at", messages.received_at).withWatermark("at", "0 seconds")
+    outcomes = (
+        watermarked.selectExpr("source", "key", "type", *as_numbers, "payload", "at")
         .groupBy("source", "key")
         .transformWithStateInPandas(Batching(), OUTPUT, outputMode="Append", timeMode="EventTime")
     )
-    return found.selectExpr("state", "source", "key", f"{TIME}(start) AS start", f"{TIME}(end) AS end", TIMED)
+    return outcomes.selectExpr("state", "source", "key", f"{TIME}(start) AS start", f"{TIME}(end) AS end", TIMED)
 
 
 def run(spark: SparkSession, depot: Path, into: Path, files_at_once: int) -> list[dict]:

@@ -25,20 +25,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__)
     names = parser.add_subparsers(dest="name", required=True)
     for name, module in SCENARIOS.items():
-        told = (module.__doc__ or "").splitlines()[0]
-        one = names.add_parser(name, help=told, description=module.__doc__)
-        one.add_argument("--directory", type=Path, help="where there is room; the system's for temporary files")
-        module.arguments(one)
-    asked = parser.parse_args(arguments)
+        summary = (module.__doc__ or "").splitlines()[0]
+        subparser = names.add_parser(name, help=summary, description=module.__doc__)
+        subparser.add_argument("--directory", type=Path, help="where there is room; the system's for temporary files")
+        module.arguments(subparser)
+    options = parser.parse_args(arguments)
     start = time.perf_counter()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # not without ending what was started
-    with tempfile.TemporaryDirectory(prefix=f"windrow-{asked.name}-", dir=asked.directory) as directory:
+    with tempfile.TemporaryDirectory(prefix=f"windrow-{options.name}-", dir=options.directory) as directory:
         try:
-            SCENARIOS[asked.name].run(Path(directory), asked)
+            SCENARIOS[options.name].run(Path(directory), options)
         except CheckFailed as error:
-            say(f"{asked.name}: {error}")
+            say(f"{options.name}: {error}")
             return 1
-    say(f"{asked.name}: as it should be, {time.perf_counter() - start:.0f} s")
+    say(f"{options.name}: as it should be, {time.perf_counter() - start:.0f} s")
     return 0
 
 

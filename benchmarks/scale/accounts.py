@@ -45,14 +45,14 @@ def accounts(spark: SparkSession, depot: Path, ledger: Path) -> Accounts:
             F.bit_xor("content").alias("content"),  # 0 where both say the same
         )
         once = (F.col("depot") == 1) & (F.col("ledger") == 1)
-        found = each.agg(
+        totals = each.agg(
             F.sum("depot").alias("messages"),
             F.count_if(F.col("ledger") < F.col("depot")).alias("lost"),
             F.count_if((F.col("ledger") > F.col("depot")) & (F.col("depot") > 0)).alias("twice"),
             F.count_if(F.col("depot") == 0).alias("unexpected"),
             F.count_if(once & (F.col("content") != 0)).alias("different"),
         )
-        return Accounts(**found.collect()[0].asDict())
+        return Accounts(**totals.collect()[0].asDict())
 
 
 def held(spark: SparkSession, ledger: Path) -> DataFrame:

@@ -22,21 +22,21 @@ class CheckFailed(RuntimeError):
 
 def require_balance(spark: SparkSession, depot: Path, ledger: Path) -> None:
     """Require that each message is in one batch or rejection, by Spark SQL."""
-    found = accounts(spark, depot, ledger)
+    books = accounts(spark, depot, ledger)
     say(
-        f"books: {found.messages:,} messages, {found.lost:,} lost, {found.twice:,} twice, "
-        f"{found.unexpected:,} unexpected, {found.different:,} different"
+        f"books: {books.messages:,} messages, {books.lost:,} lost, {books.twice:,} twice, "
+        f"{books.unexpected:,} unexpected, {books.different:,} different"
     )
-    _require(found.balanced, "the books do not balance")
+    _require(books.balanced, "the books do not balance")
 
 
 def require_sample(
     spark: SparkSession, depot: Path, ledger: Path, sources: Sequence[str], rules: windrow.Rules
 ) -> None:
     """Require that all streams of some sources are as `windrow.batch` makes them."""
-    found = sampled(spark, depot, ledger, sources, rules)
-    say(f"sample: {found.streams:,} streams, {found.rows:,} batches and rejections, {found.different:,} different")
-    _require(found.rows > 0 and not found.different, "streams are not as they should be")
+    sample = sampled(spark, depot, ledger, sources, rules)
+    say(f"sample: {sample.streams:,} streams, {sample.rows:,} batches and rejections, {sample.different:,} different")
+    _require(sample.rows > 0 and not sample.different, "streams are not as they should be")
 
 
 def require_verified(depot: Path, ledger: Path, messages: int) -> None:

@@ -36,12 +36,12 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--delay", type=int, default=DAY, help="seconds that messages may be late (a day)")
 
 
-def run(directory: Path, asked: Namespace) -> None:
+def run(directory: Path, options: Namespace) -> None:
     """Fill, soak, judge."""
-    delay = asked.delay
+    delay = options.delay
     for first in range(0, delay, fleet.PIECE):
         fleet.publish(directory, delay, first, min(fleet.PIECE, delay - first), 0)
-    clock = FleetClock(directory, delay, asked.microbatches)
+    clock = FleetClock(directory, delay, options.microbatches)
     rules = fleet.rules(delay)
     chosen = settings(directory / "depot", directory / "ledger", rules=rules, run={"maintenance_interval": HOUR})
     with open_runner(*tables_of(chosen, None), clock) as runner:

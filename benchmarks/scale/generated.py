@@ -47,7 +47,7 @@ class Fleet:
 
     def version(self, spark: SparkSession, version: int) -> DataFrame:
         """Return what arrives in one version of the depot."""
-        start, end = (self.messages * one // self.versions for one in (version, version + 1))
+        start, end = (self.messages * number // self.versions for number in (version, version + 1))
         earlier = self.keys * (1 + LATEST // SECOND)  # so many before may arrive now
         rows = self._arriving(spark.range(max(0, start - earlier), end))
         if version:
@@ -67,7 +67,7 @@ class Fleet:
         measured = F.lit(START) + F.expr(f"id * {SECOND} div {self.keys}")
         arrival = measured + F.when(_within(chance, LATE), SECOND + more).otherwise(IN_TIME)
         copies = F.sequence(F.lit(0), F.when(_within(chance, RESENT), 1).otherwise(0))
-        told = numbers.select(
+        measurements = numbers.select(
             _named("gateway", F.floor(device / KEYS_OF_A_SOURCE)).alias("source"),
             F.when(~_within(chance, WITHOUT_KEY), _named("device", device)).alias("key"),
             _named("measurement", F.pmod(F.expr(f"id div {self.keys}"), F.lit(TYPES))).alias("type"),
@@ -77,7 +77,7 @@ class Fleet:
             F.when(F.pmod(chance, F.lit(3)) > 0, _named("value", chance)).alias("payload"),
             F.explode(copies).alias("copy"),
         )
-        arrived = told.withColumn("arrival", F.col("arrival") + AGAIN * F.col("copy"))
+        arrived = measurements.withColumn("arrival", F.col("arrival") + AGAIN * F.col("copy"))
         arrived = arrived.withColumn("sequence", F.col("sequence") + F.col("copy").cast("long"))
         return arrived.withColumn("received_at", F.timestamp_micros("arrival")).drop("copy")
 

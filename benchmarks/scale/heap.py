@@ -35,7 +35,7 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--max-driver-messages", type=int, default=10_000, help="the setting (10,000)")
 
 
-def run(directory: Path, asked: Namespace) -> None:
+def run(directory: Path, options: Namespace) -> None:
     """Build, go on, tick, flush, and check."""
     spark = session(MASTER, "1g", {"spark.executor.memory": "1g"})
     depot, ledger = directory / "depot", directory / "ledger"
@@ -44,7 +44,7 @@ def run(directory: Path, asked: Namespace) -> None:
         depot=str(depot),
         ledger=str(ledger),
         engine="spark",
-        max_driver_messages=asked.max_driver_messages,
+        max_driver_messages=options.max_driver_messages,
         idle_timeout="1d",
         rules=RULES,
     )
@@ -54,16 +54,16 @@ def run(directory: Path, asked: Namespace) -> None:
         with open_runner(*tables_of(chosen, spark), WallClock(), report=telling.committed) as runner:
             what(runner)
 
-    for kind in range(TYPES + asked.further):
-        publish(wide(spark, asked.batches, kind, 1 if kind < TYPES else SHARE), depot)
+    for kind in range(TYPES + options.further):
+        publish(wide(spark, options.batches, kind, 1 if kind < TYPES else SHARE), depot)
         work(Runner.once)
     work(Runner.tick)
     telling.tell("tick, nothing due")
-    sources = [f"gateway-{number}" for number in range(1 + KEYS_TO_COMPARE * GATEWAYS // asked.batches)]
+    sources = [f"gateway-{number}" for number in range(1 + KEYS_TO_COMPARE * GATEWAYS // options.batches)]
     checks.require_sample(spark, depot, ledger, sources, windrow.Rules(**RULES))
     work(Runner.flush)
     telling.tell_peaks()
     checks.require_balance(spark, depot, ledger)
-    checks.require_verified(depot, ledger, asked.batches * TYPES)
-    if asked.batches > asked.max_driver_messages:
+    checks.require_verified(depot, ledger, options.batches * TYPES)
+    if options.batches > options.max_driver_messages:
         checks.require_way(telling.paths, "executors")

@@ -30,12 +30,12 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--messages", type=int, default=100_000_000, help="messages of the commit (100,000,000)")
 
 
-def run(directory: Path, asked: Namespace) -> None:
+def run(directory: Path, options: Namespace) -> None:
     """Write the commit, batch it, verify it."""
     depot = directory / "depot"
     schema = inputs.generated(1).schema
-    write_deltalake(depot, pa.RecordBatchReader.from_batches(schema, messages(asked.messages)))
-    say(f"{asked.messages:,} messages in one commit")
+    write_deltalake(depot, pa.RecordBatchReader.from_batches(schema, messages(options.messages)))
+    say(f"{options.messages:,} messages in one commit")
     places = ("--depot", depot, "--ledger", directory / "ledger")
     commands = {"run": ("run", "--once", "--engine", "embedded", *places), "verify": ("verify", *places)}
     for name, command in commands.items():

@@ -27,11 +27,11 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--live", action="store_true", help="publish a version after the other")
 
 
-def run(directory: Path, asked: Namespace) -> None:
+def run(directory: Path, options: Namespace) -> None:
     """Publish, batch, and check."""
     spark = session("local[2]")
     depot, ledger = directory / "depot", directory / "ledger"
-    fleet, telling = Fleet(asked.messages, asked.microbatches), ScenarioLog(spark)
+    fleet, telling = Fleet(options.messages, options.microbatches), ScenarioLog(spark)
     chosen = windrow.Settings(
         depot=str(depot),
         ledger=str(ledger),
@@ -42,11 +42,11 @@ def run(directory: Path, asked: Namespace) -> None:
     )
     for version in range(fleet.versions):
         publish(fleet.version(spark, version), depot)
-        if asked.live:
+        if options.live:
             telling.begin()
             windrow.run(chosen, spark=spark, report=telling.committed)
-    if not asked.live:
-        telling.tell(f"{asked.messages:,} messages of {fleet.keys:,} devices published")
+    if not options.live:
+        telling.tell(f"{options.messages:,} messages of {fleet.keys:,} devices published")
         windrow.run(chosen, spark=spark, report=telling.committed)
     telling.tell_peaks()
     checks.require_way(telling.paths, "executors")

@@ -31,16 +31,16 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--further", type=int, default=5, help="versions that change a thousand keys (5)")
 
 
-def run(directory: Path, asked: Namespace) -> None:
+def run(directory: Path, options: Namespace) -> None:
     """Build the state, change little of it and then more, and check."""
     spark = session(MASTER, "1g", {"spark.executor.memory": "1g"})
     depot, topology = directory / "rows", summing(directory)
     telling = ScenarioLog(spark)
     settings = Settings(engine="spark", max_messages=1, max_driver_messages=FEW // 10)
     steps = [(VERSIONS, number) for number in range(VERSIONS)]
-    steps += [(max(1, asked.keys // FEW), number) for number in range(asked.further)] + [(100, 0)]
+    steps += [(max(1, options.keys // FEW), number) for number in range(options.further)] + [(100, 0)]
     for every, start in steps:
-        publish(rows_of(spark, asked.keys, every, start), depot)
+        publish(rows_of(spark, options.keys, every, start), depot)
         telling.begin()
         run_topology(topology, settings, spark=spark, report=telling.committed)
     telling.tell_peaks()
@@ -75,8 +75,8 @@ def require_sums(spark: SparkSession, depot: Path, topology: Topology) -> None:
     expected = spark.read.format("delta").load(str(depot)).groupBy("number")
     expected = expected.agg(F.sum("amount").alias("total"), F.count("*").alias("times"))
     [view] = topology.views(f"delta.`{topology.location}`").values()
-    found = spark.sql(view).select(*expected.columns)
-    different = expected.exceptAll(found).count() + found.exceptAll(expected).count()
-    say(f"states: {found.count():,} keys, {different:,} different")
+    states = spark.sql(view).select(*expected.columns)
+    different = expected.exceptAll(states).count() + states.exceptAll(expected).count()
+    say(f"states: {states.count():,} keys, {different:,} different")
     if different:
         raise checks.CheckFailed("keys do not have the sums of their rows")

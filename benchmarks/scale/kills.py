@@ -42,7 +42,7 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the moments (1)")
 
 
-def run(directory: Path, asked: Namespace) -> None:
+def run(directory: Path, options: Namespace) -> None:
     """Build, kill, and check."""
     place = directory / "cluster"
     place.mkdir()
@@ -50,21 +50,21 @@ def run(directory: Path, asked: Namespace) -> None:
         cluster.fill(2)
         spark = session(cluster.master, "1g", APPLICATION)
         try:
-            killing(directory, asked, cluster, spark)
+            killing(directory, options, cluster, spark)
         finally:
             spark.stop()
 
 
-def killing(directory: Path, asked: Namespace, cluster: Cluster, spark: SparkSession) -> None:
+def killing(directory: Path, options: Namespace, cluster: Cluster, spark: SparkSession) -> None:
     """Run microbatches while processes of the cluster are killed."""
     depot, ledger = directory / "depot", directory / "ledger"
-    telling, random = ScenarioLog(spark), Random(asked.seed)
+    telling, random = ScenarioLog(spark), Random(options.seed)
     chosen = windrow.Settings(
         depot=str(depot), ledger=str(ledger), engine="spark", max_driver_messages=0, idle_timeout="never", rules=RULES
     )
 
     def batch(kind: int, share: int, kill: Kill | None = None) -> float:
-        publish(wide(spark, asked.batches, kind, share), depot)
+        publish(wide(spark, options.batches, kind, share), depot)
         telling.begin()
         start = time.perf_counter()
         with kill or nullcontext():
@@ -75,17 +75,19 @@ def killing(directory: Path, asked: Namespace, cluster: Cluster, spark: SparkSes
         batch(kind, 1)
     usual = min(batch(TYPES + kind, SHARE) for kind in range(2))
     killed = 0
-    for number in range(asked.kills):
+    for number in range(options.kills):
         kill = Kill(cluster, random, random.choice(["executor", "Python worker"]), random.uniform(0, usual))
         batch(TYPES + 2 + number, SHARE, kill)
         killed += kill.killed
-    say(f"{killed} of {asked.kills} kills hit a process")
+    say(f"{killed} of {options.kills} kills hit a process")
     telling.tell_peaks()
     checks.require_way(telling.paths, "executors")
-    sources = [f"gateway-{number}" for number in random.sample(range(min(GATEWAYS, asked.batches)), SOURCES_TO_COMPARE)]
+    sources = [
+        f"gateway-{number}" for number in random.sample(range(min(GATEWAYS, options.batches)), SOURCES_TO_COMPARE)
+    ]
     checks.require_sample(spark, depot, ledger, sources, windrow.Rules(**RULES))
     checks.require_balance(spark, depot, ledger)
-    checks.require_verified(depot, ledger, asked.batches * TYPES)
+    checks.require_verified(depot, ledger, options.batches * TYPES)
 
 
 class Kill:
@@ -106,10 +108,10 @@ class Kill:
         self._timer.join()
 
     def _kill(self) -> None:
-        found = self._cluster.all_executors() if self._kind == "executor" else pythons(self._cluster)
-        if found:
+        process_ids = self._cluster.all_executors() if self._kind == "executor" else pythons(self._cluster)
+        if process_ids:
             with suppress(ProcessLookupError):
-                os.kill(self._random.choice(found), signal.SIGKILL)
+                os.kill(self._random.choice(process_ids), signal.SIGKILL)
                 self.killed = True
         say(f"  {self._kind} {'killed' if self.killed else 'not there'} after {self._after:.2f} s")
 

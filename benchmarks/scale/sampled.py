@@ -39,14 +39,16 @@ def sampled(spark: SparkSession, depot: Path, ledger: Path, sources: Sequence[st
     kept = rows.where("state IN ('open', 'closed')").select(*canonical.BATCH, "messages")
     refused = rows.where("state = 'rejected'").select(*canonical.REJECTED)
     expected = _bytes(batched.batches, batched.rejected)
-    found = _bytes(to_plain_types(kept.toArrow()), to_plain_types(refused.toArrow()))
+    stored = _bytes(to_plain_types(kept.toArrow()), to_plain_types(refused.toArrow()))
     streams = messages.group_by(["source", "key"]).aggregate([]).num_rows
-    return Sampled(streams, len(expected), len(expected ^ found) + abs(len(expected) - len(found)))
+    return Sampled(streams, len(expected), len(expected ^ stored) + abs(len(expected) - len(stored)))
 
 
 def _bytes(batches: pa.Table, rejected: pa.Table) -> set[bytes]:
     """Return each row in its canonical form; rejections of `windrow.batch` do not say that they are some."""
     refused = rejected.drop_columns(["state"]) if "state" in rejected.column_names else rejected
     refused = refused.append_column("state", pa.repeat(pa.scalar("rejected"), refused.num_rows))
-    told = [(batches, canonical.batches), (refused, canonical.rejections)]
-    return {row for table, how in told for part in table.combine_chunks().to_batches() for row in how(part).to_pylist()}
+    forms = [(batches, canonical.batches), (refused, canonical.rejections)]
+    return {
+        row for table, how in forms for part in table.combine_chunks().to_batches() for row in how(part).to_pylist()
+    }

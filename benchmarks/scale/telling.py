@@ -32,12 +32,13 @@ class ScenarioLog:
         forget_peak()
         self._heap.forget_peak()
 
-    def committed(self, done: CommittedMicrobatch) -> None:
+    def committed(self, microbatch: CommittedMicrobatch) -> None:
         """Tell of a microbatch."""
-        self.paths |= {done.processed_on} if done.kind == "data" else set()
+        self.paths |= {microbatch.processed_on} if microbatch.kind == "data" else set()
         self.tell(
-            f"microbatch {done.microbatch} ({done.kind}, {done.processed_on}, attempt {done.attempt}): "
-            f"{done.messages:,} messages, {done.opened:,} opened, {done.closed:,} closed, {done.rejected:,} rejected"
+            f"microbatch {microbatch.microbatch} ({microbatch.kind}, {microbatch.processed_on}, "
+            f"attempt {microbatch.attempt}): {microbatch.messages:,} messages, {microbatch.opened:,} opened, "
+            f"{microbatch.closed:,} closed, {microbatch.rejected:,} rejected"
         )
 
     def tell(self, what: str) -> None:

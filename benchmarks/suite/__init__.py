@@ -47,8 +47,8 @@ SUITES = (
     topology, folds, counts, store, memory, start, producer, formats, soak,
 )  # fmt: skip
 BENCHMARKS = {
-    one.name: one
-    for one in (
+    benchmark.name: benchmark
+    for benchmark in (
         Benchmark(module.__name__.rpartition(".")[2], (module.__doc__ or "").splitlines()[0], module.measure)
         for module in SUITES
     )

@@ -49,12 +49,12 @@ def measure(conditions: Conditions) -> Iterator[Measurement]:
     for name, arguments in COMMANDS.items():
         taken: dict[int, list[processes.Finished]] = {few: [], many: []}
         for number in range(rounds):
-            for count, done in taken.items():
+            for count, runs in taken.items():
                 here = conditions.directory / str(count)
                 conditions.tell(f"windrow {name}, {count:,} messages, round {number + 1} of {rounds}")
                 if name == "run --once":
                     inputs.write(here / "depot", messages.slice(many + number * NEW, NEW), 1)
-                done.append(command(here, arguments))
+                runs.append(command(here, arguments))
         yield from compared(name, few, many, taken)
 
 
@@ -67,7 +67,7 @@ def command(here: Path, arguments: tuple[str, ...]) -> processes.Finished:
 def compared(name: str, few: int, many: int, taken: dict[int, list[processes.Finished]]) -> Iterator[Measurement]:
     """Compare the time and the memory of a command on both ledgers."""
     what, against = f"{name}, {many:,} messages", f"{few:,}"
-    own, other = (median(one.seconds for one in taken[count]) for count in (many, few))
+    own, other = (median(run.seconds for run in taken[count]) for count in (many, few))
     yield Measurement(what, own, "s", against, other, own / other)
-    own, other = (max(one.peak_bytes for one in taken[count]) / 2**30 for count in (many, few))
+    own, other = (max(run.peak_bytes for run in taken[count]) / 2**30 for count in (many, few))
     yield Measurement(f"{what}, memory", own, "GiB", against, other, own / other, "memory")

@@ -55,7 +55,9 @@ def by_state(conditions: Conditions) -> Iterator[Measurement]:
         depot, ledger = (conditions.directory / f"{kind}-{count}" for kind in ("depot", "ledger"))
         ledgers.build(spark, depot, ledger, count)
         chosen[count] = settings(depot, ledger, spark, max_driver_messages=0, **ledgers.OPEN)
-    taken = {count: microbatches(conditions, one, f"{count:,} open") for count, one in chosen.items()}
+    taken = {
+        count: microbatches(conditions, ledger_settings, f"{count:,} open") for count, ledger_settings in chosen.items()
+    }
     yield from compared(taken[many], f"{many:,} open", taken[few], f"{few:,} open")
 
 
@@ -79,7 +81,7 @@ def by_history(conditions: Conditions) -> Iterator[Measurement]:
 def microbatches(
     conditions: Conditions,
     chosen: windrow.Settings,
-    told: str,
+    label: str,
     shaped: Callable[[pa.Table], pa.Table] = lambda messages: messages,
 ) -> list[OperationCounts]:
     """Return what each of some microbatches asks for; messages are `shaped` as the depot has them."""
@@ -87,12 +89,12 @@ def microbatches(
     warm_up, rounds = conditions.size(WARM_UP, 1), conditions.size(CHECKPOINT, 2)
     places = (Path(chosen.depot), Path(chosen.ledger))
     run = partial(windrow.run, chosen, spark=spark)
-    found = []
+    counts = []
     for number in range(warm_up + rounds):
-        conditions.tell(f"{told}: microbatch {number + 1} of {warm_up + rounds}")
+        conditions.tell(f"{label}: microbatch {number + 1} of {warm_up + rounds}")
         inputs.write(places[0], shaped(inputs.generated(size, first=10_000 + number * size)), 1)
-        found.append(counted(spark, places, run))
-    return found[warm_up:]
+        counts.append(counted(spark, places, run))
+    return counts[warm_up:]
 
 
 def compared(

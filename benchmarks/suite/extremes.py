@@ -48,16 +48,16 @@ def wide(conditions: Conditions) -> Iterator[Measurement]:
 def command(conditions: Conditions, name: str, depot: str) -> Iterator[Measurement]:
     """Measure a run of the command on the embedded engine."""
     conditions.tell(name)
-    done = once(conditions, depot, f"{depot}-embedded", "embedded")
-    yield Measurement(f"{name}, embedded", done.seconds, "s")
-    yield memory(f"{name}, embedded: memory", done.peak_bytes)
+    finished = once(conditions, depot, f"{depot}-embedded", "embedded")
+    yield Measurement(f"{name}, embedded", finished.seconds, "s")
+    yield memory(f"{name}, embedded: memory", finished.peak_bytes)
 
 
 def once(conditions: Conditions, depot: str, ledger: str, engine: str) -> processes.Finished:
     """Run the command that batches what is new."""
     places = ("--depot", conditions.directory / depot, "--ledger", conditions.directory / ledger)
-    asked = processes.windrow("run", "--once", "--engine", engine, *places)
-    return processes.run(asked, {"WINDROW_IDLE_TIMEOUT": GRACE})
+    run_command = processes.windrow("run", "--once", "--engine", engine, *places)
+    return processes.run(run_command, {"WINDROW_IDLE_TIMEOUT": GRACE})
 
 
 def touched(conditions: Conditions) -> Iterator[Measurement]:
@@ -88,5 +88,5 @@ def touched(conditions: Conditions) -> Iterator[Measurement]:
     touch(conditions.rounds + 3)
     for engine in engines:
         conditions.tell(f"one of {many:,} open batches, {engine}: memory")
-        done = once(conditions, str(many), f"{engine}-{many}", engine.lower())
-        yield memory(f"one of {many:,} open batches, {engine}: memory", done.peak_bytes)
+        finished = once(conditions, str(many), f"{engine}-{many}", engine.lower())
+        yield memory(f"one of {many:,} open batches, {engine}: memory", finished.peak_bytes)

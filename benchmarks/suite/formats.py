@@ -54,8 +54,12 @@ def measure(conditions: Conditions) -> Iterator[Measurement]:
             aim = AIMS[kind].get(share)
             yield speeds(name, taken[name], "pyarrow, clean", taken["pyarrow"], at_least(aim) if aim else None)
         chunks = _chunks(clean)
-        one, two = (partial(timed, partial(_on_cores, cores, _staged, format_, chunks, count)) for cores in (1, 2))
-        taken = time_interleaved({"two cores": two, "one core": one}, conditions.rounds, tell=conditions.tell)
+        one_core, two_cores = (
+            partial(timed, partial(_on_cores, cores, _staged, format_, chunks, count)) for cores in (1, 2)
+        )
+        taken = time_interleaved(
+            {"two cores": two_cores, "one core": one_core}, conditions.rounds, tell=conditions.tell
+        )
         yield speeds(f"{kind}, one source, two cores", taken["two cores"], "one core", taken["one core"], at_least(1.6))
         path = conditions.directory / f"file.{kind}"
         path.write_bytes(clean)

@@ -32,24 +32,24 @@ LATE = 75_000  # microseconds
 def measure(conditions: Conditions) -> Iterator[Measurement]:
     """Measure data like collectd's, and one type at two rates, in order and late."""
     count = conditions.size(1_000_000, 10_000)
-    given = {"like collectd, 100 streams of 60 types": streams.collectd(100, 60, conditions.size(300, 2))}
+    samples = {"like collectd, 100 streams of 60 types": streams.collectd(100, 60, conditions.size(300, 2))}
     for hertz in (1_000, 10_000):
-        given[f"one type at {hertz:,} Hz, in order"] = streams.one_stream(count, hertz, 1)
-        given[f"one type at {hertz:,} Hz, up to 75 ms late"] = streams.one_stream(count, hertz, 1, LATE)
+        samples[f"one type at {hertz:,} Hz, in order"] = streams.one_stream(count, hertz, 1)
+        samples[f"one type at {hertz:,} Hz, up to 75 ms late"] = streams.one_stream(count, hertz, 1, LATE)
     taken = time_interleaved(
-        {name: deciding(data) for name, data in given.items()}, conditions.rounds, tell=conditions.tell
+        {name: deciding(data) for name, data in samples.items()}, conditions.rounds, tell=conditions.tell
     )
     for name, seconds in taken.items():
-        yield rate(name, given[name].num_rows, seconds, at_least(50) if "collectd" in name else None)
+        yield rate(name, samples[name].num_rows, seconds, at_least(50) if "collectd" in name else None)
 
 
 def deciding(messages: pa.Table) -> Run:
     """Return what calls the kernel on messages, and counts the call alone."""
     version = np.arange(messages.num_rows)
-    given = conform(messages).append_column("version", pa.array(version))
-    processing_time, floors = processing_times(given, Floors.empty())
+    versioned = conform(messages).append_column("version", pa.array(version))
+    processing_time, floors = processing_times(versioned, Floors.empty())
     nothing = pa.schema(tables.batch_fields(pa.string())).empty_table()
-    rows = by_stream(given, processing_time, version, nothing)
+    rows = by_stream(versioned, processing_time, version, nothing)
     sweep = floors.of(rows.source)
     all_streams = columns(rows, 0, len(rows.source))
     rules = Rules()

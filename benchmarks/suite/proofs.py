@@ -93,22 +93,22 @@ def proofs(tables: Tables, messages: int, *, has_aims: bool) -> Iterator[Measure
     yield Measurement(f"run, {messages:,} messages", run.seconds, "s")
     yield held(f"run, {messages:,} messages", run)
     for name, (arguments, seconds, gigabytes) in COMMANDS.items():
-        what, done = f"{name}, {messages:,} messages", tables.command("ledger", *arguments)
-        ratio, aim = done.seconds / run.seconds, seconds if has_aims else None
-        yield Measurement(what, done.seconds, "s", "run", run.seconds, ratio, "time", aim)
-        yield held(what, done, gigabytes if has_aims else None)
+        what, finished = f"{name}, {messages:,} messages", tables.command("ledger", *arguments)
+        ratio, aim = finished.seconds / run.seconds, seconds if has_aims else None
+        yield Measurement(what, finished.seconds, "s", "run", run.seconds, ratio, "time", aim)
+        yield held(what, finished, gigabytes if has_aims else None)
 
 
-def held(what: str, done: processes.Finished, aim: Target | None = None) -> Measurement:
+def held(what: str, finished: processes.Finished, aim: Target | None = None) -> Measurement:
     """Return the most memory of a command, in GB as the setting `max_memory_bytes` counts."""
-    return Measurement(f"{what}: memory", done.peak_bytes / 1e9, "GB", aim=aim)
+    return Measurement(f"{what}: memory", finished.peak_bytes / 1e9, "GB", aim=aim)
 
 
 def driver(few: Tables, many: Tables) -> Measurement:
     """Measure the memory of Spark's driver on both."""
     own, other = (
-        one.command("ledger", *VERIFY, "--engine", "spark", on_executors=True).driver_peak_bytes / 1e9
-        for one in (many, few)
+        tables.command("ledger", *VERIFY, "--engine", "spark", on_executors=True).driver_peak_bytes / 1e9
+        for tables in (many, few)
     )
     what, against = f"verify on Spark, {VERSIONS * many.size:,}: memory of the driver", f"{few.size:,} messages"
     return Measurement(what, own, "GB", against, other, own / other, "memory", at_most(1.2))

@@ -57,6 +57,6 @@ def soaked(conditions: Conditions, engine: str, session: SparkSession | None, co
 
         name = f"soak, {engine}"
         taken = time_interleaved({name: ours(chosen, session)}, count, 0, publish, conditions.tell)[name]
-    for done in maintained:
-        done.result()
+    for future in maintained:
+        future.result()
     return taken

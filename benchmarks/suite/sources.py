@@ -66,7 +66,7 @@ def compared(
 
 def messages(number: inputs.Ints, second: int) -> pa.Table:
     """Return a message of each of some sources."""
-    source = pa.array([f"source-{one}" for one in number.tolist()])
+    source = pa.array([f"source-{index}" for index in number.tolist()])
     at = np.full(number.size, inputs.START + second * SECOND)
     metric = inputs.named("metric", np.zeros(number.size, np.int64), 1)
     payload = inputs.named("value", number, int(number.max()) + 1)

@@ -43,20 +43,20 @@ def memory(conditions: Conditions, few: int, many: int) -> Measurement:
         "WINDROW_IDLE_TIMEOUT": "never",
         "WINDROW_RULES": json.dumps(ledgers.RULES),
     }
-    held = {}
+    peaks = {}
     for count in (few, many):
         conditions.tell(f"memory with {count:,} open batches")
         depot, ledger = (conditions.directory / f"{kind}-{count}" for kind in ("depot", "Spark"))
         ledgers.touch(depot, 0, messages)
         command = processes.windrow("run", "--once", "--engine", "spark", "--depot", depot, "--ledger", ledger)
-        held[count] = processes.run(command, environment).own_peak_bytes / 2**30
+        peaks[count] = processes.run(command, environment).own_peak_bytes / 2**30
     return Measurement(
         f"{many:,} open batches: memory of the driver",
-        held[many],
+        peaks[many],
         "GiB",
         f"{few:,} open batches",
-        held[few],
-        held[many] / held[few],
+        peaks[few],
+        peaks[many] / peaks[few],
         "memory",
         at_most(1.2),
     )

@@ -50,10 +50,10 @@ def measure(conditions: Conditions) -> Iterator[Measurement]:
             driver = SparkDriver(variables(proxy.port))
             try:
                 driver.answer()
-                count, _ = _rounds(proxy, bucket, lambda one: driver.do(one, "round"), 2, rounds)
+                count, _ = _rounds(proxy, bucket, lambda target: driver.do(target, "round"), 2, rounds)
                 yield Measurement("Spark: requests", count, "", aim=at_most(100, own=True))
                 files = Bucket(f"s3a://windrow/{uuid4().hex}", ManualClock())
-                count, _ = _rounds(proxy, files, lambda one: driver.do(one, "round", commit="files"), 2, rounds)
+                count, _ = _rounds(proxy, files, lambda target: driver.do(target, "round", commit="files"), 2, rounds)
                 yield Measurement("Spark, by files: requests", count, "", aim=at_most(45, own=True))
             finally:
                 driver.close()

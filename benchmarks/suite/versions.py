@@ -31,8 +31,8 @@ def measure(conditions: Conditions) -> Iterator[Measurement]:
         conditions.tell(f"{count:,} versions are written")
         inputs.write_many(depot, messages.slice(0, count * SIZE), count)
     ours(settings(depots[FEW], conditions.directory / "warm"))()  # compilers
-    first = {count: ours(one)() for count, one in chosen.items()}
-    runs = {str(count): partial(_afresh, ours(one)) for count, one in chosen.items()}
+    first = {count: ours(ledger_settings)() for count, ledger_settings in chosen.items()}
+    runs = {str(count): partial(_afresh, ours(ledger_settings)) for count, ledger_settings in chosen.items()}
 
     def arrive(number: int) -> None:
         for count, depot in depots.items():
@@ -43,7 +43,10 @@ def measure(conditions: Conditions) -> Iterator[Measurement]:
     yield Measurement("a first run, a version", _each(first, many), "ms", aim=at_most(0.5))
     conditions.tell("verify")
     verify(chosen[FEW].depot, chosen[FEW].ledger)
-    checked = {count: timed(partial(verify, one.depot, one.ledger)) for count, one in chosen.items()}
+    checked = {
+        count: timed(partial(verify, ledger_settings.depot, ledger_settings.ledger))
+        for count, ledger_settings in chosen.items()
+    }
     yield Measurement("verify, a version", _each(checked, many), "ms", aim=at_most(0.5))
 
 
