@@ -109,9 +109,9 @@ batches = spark.sql("SELECT * FROM ledger WHERE state IN ('open', 'closed')")
 rejected = spark.table("rejected_messages")
 
 streams = batches.groupBy("key").agg(F.count("*").alias("batches"), F.min(F.unix_micros("window_start")).alias("begin"))
-asked = at.parameter("key")
-found = streams.where(F.col("key") == asked) if asked else streams
-most = found.orderBy(F.desc("batches"), "key").first()
+key_parameter = at.parameter("key")
+matching = streams.where(F.col("key") == key_parameter) if key_parameter else streams
+most = matching.orderBy(F.desc("batches"), "key").first()
 if most is None:
     raise NotFoundError("the ledger has no batch of this key", "Choose another key, or run `windrow run`.")
 key, _, first = most

@@ -22,12 +22,12 @@ spark = at.spark
 at.views()
 
 key, type_, time = at.parameter("key"), at.parameter("type"), at.time_parameter("time")
-asked = spark.table("rejected_messages")
+rejected = spark.table("rejected_messages")
 for name, value in (("key", key), ("type", type_)):
-    asked = asked.where(F.col(name) == value) if value else asked
+    rejected = rejected.where(F.col(name) == value) if value else rejected
 if time is not None:
-    asked = asked.where(F.unix_micros("event_time") == time)
-asked.createOrReplaceTempView("asked")
+    rejected = rejected.where(F.unix_micros("event_time") == time)
+rejected.createOrReplaceTempView("asked")
 
 # COMMAND ----------
 
@@ -62,7 +62,7 @@ asked.createOrReplaceTempView("asked")
 # COMMAND ----------
 
 times = ("event_time", "received_at", "processing_time")
-exact = asked.select("*", *(F.unix_micros(name).alias(f"{name}_us") for name in times))
+exact = rejected.select("*", *(F.unix_micros(name).alias(f"{name}_us") for name in times))
 mine = exact.orderBy(F.desc("missed_by_us"), "id").first()
 
 if mine is None:
