@@ -16,7 +16,7 @@ from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, message
 from tests.ui.browsing import Browsing, served
-from tests.ui.test_server import HOSTILE, fill
+from tests.ui.test_server import HOSTILE, fill, fill_with_a_million
 from windrow.report import batcher_report, save
 from windrow.ui import BatcherView
 
@@ -86,6 +86,23 @@ def test_path(world: World, embedded: EngineFactory, browsing: Browsing, page: P
     assert page.locator("#fate tbody tr").first.inner_text().startswith("closed")
     page.get_by_role("link", name="Back to the report").click()
     assert page.locator("#sources").is_visible()
+
+
+@pytest.mark.slow
+def test_million_batches(world: World, embedded: EngineFactory, browsing: Browsing, page: Page) -> None:
+    """With a million batches of a thousand sources the page fits, and clicks lead to a batch and a message."""
+    fill_with_a_million(world, embedded)
+    page.set_default_timeout(60_000)
+    page.goto(address(browsing))
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        assert width_needed(page) <= width
+    page.locator("#sources", has_text="device-7").wait_for()
+    page.get_by_label("source").nth(1).fill("device-7")
+    page.get_by_role("button", name="Show stream").click()
+    page.locator("#closed a").first.click()
+    page.locator("#messages a").first.click()
+    assert page.locator("#fate tbody tr").first.inner_text().startswith("closed")
 
 
 def test_trace(world: World, embedded: EngineFactory, browsing: Browsing, page: Page) -> None:

@@ -49,6 +49,15 @@ def fill(world: World, embedded: EngineFactory, source: str = "pump", count: int
     world.runner(embedded).once()
 
 
+def fill_with_a_million(world: World, embedded: EngineFactory) -> None:
+    """Batch a million messages of a thousand sources, each in a batch of its own."""
+    messages = inputs.generated(1_010_000, keys=1_000, types=1)
+    messages = messages.append_column("sequence", pa.nulls(messages.num_rows, pa.int64()))
+    inputs.write(Path(world.depot), messages.select(list(COLUMNS)), 10)
+    rules = {"window": "600ms", "max_delay": "100ms", "max_lead": "400ms"}
+    windrow.run(world.settings(embedded, rules=rules))
+
+
 class TestReport:
     def test_enters(self, world: World, embedded: EngineFactory, browsing: Browsing) -> None:
         """The address with the secret leads to the report and leaves a cookie that scripts cannot read."""
@@ -80,12 +89,7 @@ class TestReport:
     @pytest.mark.slow
     def test_million_batches(self, world: World, embedded: EngineFactory, browsing: Browsing) -> None:
         """The pages of a ledger with a million batches show the newest ones, and are no longer for the others."""
-        messages = inputs.generated(1_010_000, keys=1_000, types=1)
-        messages = messages.append_column("sequence", pa.nulls(messages.num_rows, pa.int64()))
-        inputs.write(Path(world.depot), messages.select(list(COLUMNS)), 10)
-        rules = {"window": "600ms", "max_delay": "100ms", "max_lead": "400ms"}
-        settings = world.settings(embedded, rules=rules)
-        windrow.run(settings)
+        fill_with_a_million(world, embedded)
         report, stream = browsing.get("/"), browsing.get("/stream", source="device-7")
         batch = browsing.get(next(link for link in links(stream) if link.startswith("/batch")))
         assert [page.status for page in (report, stream, batch)] == [200, 200, 200]
