@@ -113,6 +113,8 @@ def a_pause_holds(now: Tables) -> None:
     kinds = {row["kind"] for row in after.history[len(before.history) :]}
     if before.progress["paused"] and not kinds <= WHILE_PAUSED:
         raise Broken(f"a pause holds: {kinds} while the ledger was paused")
+    if before.progress["paused"] and not after.progress["paused"] and "resume" not in kinds:
+        raise Broken(f"a pause holds: {kinds} ended it")
 
 
 def rules_change_alone(now: Tables) -> None:

@@ -88,7 +88,7 @@ def drive_fast(execution: Execution, values: Mapping[str, Any]) -> None:
 
 def drive_by_other_rules(execution: Execution, values: Mapping[str, Any]) -> None:
     """Read the depot to its end under other rules."""
-    runner(execution, {**values, "rules": {"max_delay": "1s"}}).once()
+    runner(execution, {**values, "rules": {**values.get("rules", {}), "max_delay": "1s"}}).once()
 
 
 def tick(execution: Execution, values: Mapping[str, Any]) -> None:
@@ -183,6 +183,7 @@ MERGE = {"commit": "merge"}
 # Half an hour after the right clock a source is idle; one that is an hour fast has passed that when it begins.
 IDLE = {"idle_timeout": "90m"}
 FOLDS = {"fold_commits": 2, "fold_rows": 1}
+ALIGNED = {"rules": {"window_anchor": "aligned"}}
 TWO: Mapping[str, Work] = {"one": drive, "two": drive}
 SCENARIOS: Sequence[Scenario] = (
     Scenario("one driver", {"driver": drive}),
@@ -195,11 +196,18 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario("two drivers, a depot that is set back", {**TWO, "operator": set_back}),
     Scenario("two drivers and a tick", {**TWO, "tick": tick}, same=False),
     Scenario("two drivers and a flush", {**TWO, "flush": flush}, same=False),
+    Scenario("a driver and a flush, aligned windows", {"driver": drive, "flush": flush}, ALIGNED, same=False),
     Scenario("two drivers and a pause", {**TWO, "pause": pause_and_resume}),
     Scenario("two drivers and a pause, by MERGE", {**TWO, "pause": pause_and_resume}, MERGE),
     Scenario("two drivers and a RESTORE", {**TWO, "restore": restore}),
     Scenario("two drivers and a RESTORE, by MERGE", {**TWO, "restore": restore}, MERGE),
     Scenario("two drivers with different rules", {"one": drive, "two": drive_by_other_rules}, same=False),
+    Scenario(
+        "two drivers with different rules, aligned windows",
+        {"one": drive, "two": drive_by_other_rules},
+        ALIGNED,
+        same=False,
+    ),
     Scenario("two drivers, one clock an hour fast", {"one": drive, "fast": drive_fast}),
     Scenario(
         "two drivers, one clock an hour fast, a depot that grows and idle sources",

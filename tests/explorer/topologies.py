@@ -285,8 +285,11 @@ def check(now: Tables) -> None:
     if numbers != sorted({*numbers}) or numbers[-1:] not in ([], [after.progress["microbatch"]]):
         raise Broken(f"the books: microbatches {numbers} of {after.progress['microbatch']}")
     kinds = {row["kind"] for row in after.history[len(before.history) :]}
-    if before.progress["paused"] and not kinds <= WHILE_PAUSED and now.ledger.versions[-1].operation != "restore":
-        raise Broken(f"a pause holds: {kinds} while the topology was paused")
+    if before.progress["paused"] and now.ledger.versions[-1].operation != "restore":
+        if not kinds <= WHILE_PAUSED:
+            raise Broken(f"a pause holds: {kinds} while the topology was paused")
+        if not after.progress["paused"] and "resume" not in kinds:
+            raise Broken(f"a pause holds: {kinds} ended it")
     if kinds == {"data"} and not _sent(after.read) <= _copied(now):
         raise Broken(f"outputs equal states: {_sent(after.read) - _copied(now)} are missing")
 
@@ -356,6 +359,13 @@ SCENARIOS: Sequence[Scenario] = tuple(
         ("two drivers, folds", TWO, FOLDS, True, 2),
         ("two drivers and a pause", {**TWO, "pause": pause_and_resume}, {}, True, 2),
         ("two drivers and a rollback", {**TWO, "rollback": roll_back}, {}, False, 2),
+        (
+            "a driver, a pause and a rollback",
+            {"one": count, "pause": pause_and_resume, "rollback": roll_back},
+            {},
+            False,
+            2,
+        ),
         ("two drivers and a RESTORE", {**TWO, "restore": restore}, {}, False, 2),
         # A plan of one driver may have more versions than that of the other, which comes late.
         (GROWS, {**TWO, "producer": publish, "restore": restore}, {"max_messages": 100}, False, 1),
