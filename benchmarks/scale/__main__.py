@@ -13,11 +13,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.scale import fleet, heap, huge, hundred, keys, kills
+from benchmarks.scale import fleet, heap, huge, hundred, keys, kills, soak
 from benchmarks.scale.checks import CheckFailed
 from benchmarks.scale.telling import say
 
-SCENARIOS = {module.__name__.rpartition(".")[2]: module for module in (fleet, heap, huge, hundred, keys, kills)}
+SCENARIOS = {module.__name__.rpartition(".")[2]: module for module in (fleet, heap, huge, hundred, keys, kills, soak)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
