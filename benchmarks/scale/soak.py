@@ -167,7 +167,7 @@ def count(depot: Path, ledger: Path) -> None:
     """Count all messages; raises CheckFailed if the ledger has more or fewer than the depot."""
     sent = DeltaTable(depot).count()
     now = status(str(depot), str(ledger), WallClock().now())
-    here = now.open.messages + now.closed.messages + sum(now.rejected.values())
+    here = now.open.messages + now.closed.messages + sum(rejections.messages for rejections in now.rejected)
     say(f"{sent:,} messages sent, {now.totals.microbatches:,} microbatches; {here:,} in batches or rejected")
     if here != sent:
         raise CheckFailed(f"{abs(sent - here):,} messages are {'missing' if here < sent else 'there too often'}")
@@ -220,16 +220,13 @@ def draw(minutes: Sequence[Minute], file: Path) -> None:
         rows.append(asdict(minute) | {"hour": at / 60, "memory_mib": minute.python_mib + minute.heap_mib})
     panels = []
     for engine in before:
-        own = alt.Chart(
-            alt.Data(values=[row for row in rows if row["engine"] == engine]), width=SIZE[0], height=SIZE[1]
-        )
+        own = [row for row in rows if row["engine"] == engine]
+        chart = alt.Chart(alt.InlineData(own), width=SIZE[0], height=SIZE[1]).mark_line(strokeWidth=1)
         hours = alt.X("hour:Q", title="hours of microbatches, sessions one after the other")
         colour = alt.Color("session:N", legend=None)
         figures = {"median_seconds": "seconds of a microbatch, median", "memory_mib": "memory at most, MiB"}
         lines = [
-            own.mark_line(strokeWidth=1)
-            .encode(x=hours, y=alt.Y(f"{name}:Q", title=None), color=colour)
-            .properties(title=f"{engine}: {title}")
+            chart.encode(x=hours, y=alt.Y(f"{name}:Q", title=None), color=colour).properties(title=f"{engine}: {title}")
             for name, title in figures.items()
         ]
         panels.append(alt.hconcat(*lines))

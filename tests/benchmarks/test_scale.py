@@ -1,5 +1,6 @@
 """The scenarios take too long for tests; what they are made of does not."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,11 @@ from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
 import windrow
-from benchmarks.scale import __main__
+from benchmarks.scale import __main__, soak
 from benchmarks.scale.accounts import accounts
+from benchmarks.scale.checks import CheckFailed
 from benchmarks.scale.generated import GATEWAYS, Fleet, publish, wide
-from benchmarks.scale.memory import Heap, forget_peak, resident
+from benchmarks.scale.memory import MIB, Heap, forget_peak, resident
 from benchmarks.scale.sampled import sampled
 
 FLEET = Fleet(messages=6_000, versions=2)
@@ -123,3 +125,24 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit):
             __main__.main([name, "--help"])
         assert "--directory" in capsys.readouterr().out
+
+
+class TestSoak:
+    def test_minutes(self, tmp_path: Path) -> None:
+        """What a minute of rounds took is written to a file, read again, and drawn for each engine."""
+        clock = soak.SoakClock(tmp_path, 2, None)
+        clock.rounds = [(10.0, 0.5, 3 * MIB, 0), (59.0, 1.5, 5 * MIB, 0), (61.0, 2.0, 4 * MIB, 2 * MIB)]
+        minutes = [*clock.by_minute("embedded", 1, "abc"), *clock.by_minute("spark", 2, "abd")]
+        assert [minute.microbatches for minute in minutes] == [2, 1, 2, 1]
+        assert (minutes[0].median_seconds, minutes[0].max_seconds, minutes[0].python_mib) == (1.0, 1.5, 5)
+        soak.write(minutes, tmp_path / "soak.csv")
+        assert soak.read(tmp_path / "soak.csv") == minutes
+        soak.draw(minutes, tmp_path / "soak.png")
+        assert (tmp_path / "soak.png").stat().st_size > 10_000
+
+    def test_growth(self) -> None:
+        """A session whose end takes more time or memory than its beginning fails."""
+        steady = [soak.Minute("embedded", 1, "abc", minute, 100, 0.5, 0.9, 800, 0) for minute in range(20)]
+        soak.judge(steady)
+        with pytest.raises(CheckFailed):
+            soak.judge([*steady[:-2], *(replace(minute, python_mib=1_200) for minute in steady[-2:])])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from windrow.errors import TableMissingError
-from windrow.settings.path_cache import REPLAY, TablePathCache
+from windrow.settings.path_cache import PRODUCE, TablePathCache
 
 
 def test_what_was_noted_is_found(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_of_a_platform(tmp_path: Path) -> None:
     """Where a platform provides Spark, the error says what to do without a path; a path that is noted is used."""
     book = TablePathCache(tmp_path / "paths.json")
     with pytest.raises(TableMissingError, match=r"only Spark reaches the files of .* plant\.ledger") as refused:
-        book.path("plant.ledger", REPLAY, by_platform=True)
-    assert (refused.value.hint or "").startswith("`windrow verify --all` derives")
+        book.path("plant.ledger", PRODUCE, by_platform=True)
+    assert (refused.value.hint or "").startswith("Spark appends to it")
     book.note("plant.ledger", "/warehouse/ledger")
-    assert book.path("plant.ledger", REPLAY, by_platform=True) == "/warehouse/ledger"
+    assert book.path("plant.ledger", PRODUCE, by_platform=True) == "/warehouse/ledger"
