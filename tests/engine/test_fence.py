@@ -158,14 +158,15 @@ class TestRunner:
         assert [row["messages_read"] for row in world.history()] == [30, 30, 30]
         assert world.canonical() == world.expected()
 
-    def test_restored_between_rounds(self, world, embedded):
+    @pytest.mark.parametrize("version", [0, 2], ids=["nothing read", "something read"])
+    def test_restored_between_rounds(self, world, embedded, version):
         """When the ledger is restored between two rounds of one runner, the next round reads again what was undone,
         also when the depot has nothing new.
         """
         world.publish(*log(versions=3))
-        runner = world.runner(embedded)
+        runner = world.runner(embedded, max_messages=30)
         runner.once()
-        DeltaTable(world.ledger).restore(0)
+        DeltaTable(world.ledger).restore(version)
         runner.once()
         assert world.canonical() == world.expected()
 

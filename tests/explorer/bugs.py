@@ -16,12 +16,16 @@ VARIABLE = "PLANTED_BUG"
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """A bug: in a file of the library, `instead` stands where the code has `text`, which is there once."""
+    """A bug: in a file of the library, `instead` stands where the code has `text`, which is there once.
+
+    `test` fails with one that an exploration misses.
+    """
 
     name: str
     path: str
     text: str
     instead: str
+    test: str = ""
 
     @property
     def module(self) -> str:

@@ -42,7 +42,7 @@ OUT_OF_REACH = (
     *("runtime/recover", "source/embedded", "source/raw_parts", "topology/verify"),
 )
 ENDLESS_SECONDS = 120  # CPU time after which a scenario counts as endless; without a bug each ends within seconds
-MAX_SECONDS = 60  # CPU time after which no other scenario begins
+MAX_SECONDS = {"bug": 60.0, "guard": 30.0}  # CPU time after which no other scenario begins
 Kind = Literal["bug", "guard"]
 
 
@@ -161,7 +161,8 @@ def find_defect(defect: Defect, record: Record) -> Finding:
     names = relevant_scenarios(defect, record.undisturbed)
     if not names:
         return Finding(defect.digest, 0, 0)
-    known = list(explore_with({BUG if defect.kind == "bug" else GUARD: defect.name}, names))
+    variables = {BUG if defect.kind == "bug" else GUARD: defect.name}
+    known = list(explore_with(variables, names, MAX_SECONDS[defect.kind]))
     schedules = sum(known_row["ends"] + (known_row["broken"] is not None) for known_row in known)
     states = sum(known_row["states"] for known_row in known)
     last = known[-1]
@@ -205,9 +206,7 @@ def _only_strikes(guard: Guard) -> bool:
     return not any(isinstance(node, ast.Call) for node in ast.walk(ast.parse(f"{line}\n    pass")))
 
 
-def explore_with(
-    variables: Mapping[str, str], names: Sequence[str], seconds: float = MAX_SECONDS
-) -> Iterator[dict[str, Any]]:
+def explore_with(variables: Mapping[str, str], names: Sequence[str], seconds: float) -> Iterator[dict[str, Any]]:
     """Explore scenarios in a process of its own, until one breaks or it is late; yield what each gave.
 
     What does not even begin is found at once.

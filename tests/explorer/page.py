@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from tests.explorer.bugs import BUGS
 from tests.explorer.defects import Finding, Record, explored_guards, is_out_of_reach, planted_bugs
 from tests.explorer.exploration import Explored
 from tests.guards.guard import GUARDS
 
 NOT_REACHED = "none gets there"
+MISSED = "missed"
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "exploration.md"
 
 
@@ -23,7 +25,12 @@ def write_scenarios(results: Iterable[Explored]) -> None:
 def write_defects(kind: str, record: Record) -> None:
     """Put what was found of bugs or guards into the page: one after another, what a record has as it is now."""
     if kind == "bugs":
-        rows = [_finding(bug.name, record.findings[bug.key]) for bug in planted_bugs() if record.has(bug)]
+        tests = {bug.name: f"missed; `{bug.test}` finds it" for bug in BUGS if bug.test}
+        rows = [
+            _finding(bug.name, record.findings[bug.key], tests.get(bug.name, MISSED))
+            for bug in planted_bugs()
+            if record.has(bug)
+        ]
         write_table(PAGE, "bugs", None, rows)
         return
     known = {guard.name: guard for guard in GUARDS}
@@ -44,8 +51,8 @@ def write_defects(kind: str, record: Record) -> None:
     write_table(PAGE, "beyond", None, [(f"`{path}`", str(count)) for path, count in sorted(beyond.items())])
 
 
-def _finding(name: str, finding: Finding) -> tuple[str, ...]:
-    found = (finding.scenario, finding.broken) if finding.broken else ("", "missed")
+def _finding(name: str, finding: Finding, missed: str = MISSED) -> tuple[str, ...]:
+    found = (finding.scenario, finding.broken) if finding.broken else ("", missed)
     return tuple(cell.replace("|", "\\|").replace("\n", " ")[:160] for cell in (name, str(finding.schedules), *found))
 
 
