@@ -10,6 +10,7 @@ from windrow.columnar.arrow import (
     TIME,
     byte_count,
     conform,
+    copy_nested,
     empty_table,
     filter_rows,
     from_numpy,
@@ -126,3 +127,17 @@ def test_where(mask: list[bool | None]) -> None:
     assert filtered["a"].to_pylist() == [value for value, holds in zip([1, 2], mask, strict=True) if holds]
     address = table["a"].chunk(0).buffers()[1].address
     assert (filtered["a"].chunk(0).buffers()[1].address == address) == (all(mask) or not any(mask))
+
+
+def test_copied() -> None:
+    """An empty array of texts within lists gets offsets, as Spark before 4.2 sends it without; values and NULL stay."""
+    no_bytes, ends = pa.py_buffer(b""), pa.py_buffer(np.zeros(3, np.int32).tobytes())
+    texts = pa.Array.from_buffers(pa.string(), 0, [None, no_bytes, no_bytes])
+    empty = pa.Array.from_buffers(pa.list_(pa.string()), 2, [None, ends], children=[texts])
+    filled = pa.array([["a", None], None], pa.list_(pa.string()))
+    rows = pa.table({"empty": empty, "filled": filled, "number": [1, 2]})
+    copied = copy_nested(rows)
+    assert rows["empty"].chunk(0).values.buffers()[1].size == 0
+    assert copied["empty"].chunk(0).values.buffers()[1].size >= 4
+    assert copied.equals(rows)
+    assert copied.schema == rows.schema

@@ -23,7 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from windrow.columnar.arrow import to_plain_types
+from windrow.columnar.arrow import copy_nested, to_plain_types
 from windrow.delta.locations import reference
 from windrow.delta.log import TableInfo
 from windrow.delta.scratch import scratch_directory
@@ -96,7 +96,8 @@ class SparkReader:
                 raise NotFoundError(
                     f"ledger version {version} cannot be read: {first_line(error)}", f"The latest is {latest.version}."
                 ) from error
-            write_deltalake(copy, collect_rows(self._copied(frame), location), partition_by=["state"])
+            rows = copy_nested(collect_rows(self._copied(frame), location))
+            write_deltalake(copy, rows, partition_by=["state"])
         return DeltaTable(copy), version
 
     def ledger_rows(self, location: str, version: int) -> DataFrame:

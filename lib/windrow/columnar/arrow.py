@@ -197,6 +197,20 @@ def take_values(column: pa.ChunkedArray, at: pa.Array) -> pa.ChunkedArray:
     return chosen.cast(type_)
 
 
+def copy_nested(table: pa.Table) -> pa.Table:
+    """Return the table with its nested columns in memory of their own.
+
+    Spark before 4.2 sends an empty array of texts, such as that of lists which are all empty, without offsets. Arrow
+    allows it, and delta-rs reads what lies behind: it panics, or would write garbage.
+    """
+    nested = [name for name in table.column_names if pa.types.is_nested(table.schema.field(name).type)]
+    for name in nested:
+        chunks = [chunk.take(from_numpy(np.arange(len(chunk)))) for chunk in table[name].chunks]
+        column = pa.chunked_array(chunks, table.schema.field(name).type)
+        table = table.set_column(table.column_names.index(name), table.schema.field(name), column)
+    return table
+
+
 def byte_count(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.integer]:
     """Return how many bytes each value counts: text and bytes their length, a number 8, a boolean 1, NULL 0.
 

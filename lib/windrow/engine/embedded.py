@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from windrow.columnar.arrow import copy_nested
 from windrow.delta.locations import is_catalog_name, local_path
 from windrow.delta.lock import commit_lock
 from windrow.delta.log import DeltaRsLog, number_after
@@ -78,7 +79,7 @@ class EmbeddedEngine(Engine):
         """Append rows to a table in one commit, unless its log has this transaction; create it if it is missing."""
         if not all(isinstance(row, pa.Table) for row in rows):
             raise InternalError("without Spark, a function has Arrow tables")
-        (application, version), together = transaction, pa.concat_tables(rows, promote_options="default")
+        (application, version), together = transaction, copy_nested(pa.concat_tables(rows, promote_options="default"))
         noted = CommitProperties(
             custom_metadata={"userMetadata": note}, app_transactions=[Transaction(application, version)]
         )
