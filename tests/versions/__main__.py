@@ -35,6 +35,7 @@ SUITE += [
     "tests/cli/test_show.py",
     "tests/formats/test_csv.py",
     "tests/formats/test_json.py",
+    "tests/engine/test_restricted.py",
 ]
 
 

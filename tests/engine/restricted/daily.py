@@ -436,9 +436,14 @@ def test_topology_that_goes_back(
     again = command("replay", place, "--into", str(tmp_path / "again"))
     assert (again["ok"], again["microbatches"]) == (True, 3)
     assert DeltaTable(str(tmp_path / "again" / "outputs" / "large")).to_pyarrow_table().num_rows == 2
+    assert command("show", place, "--state", "shops", "--microbatch", "1") == [{"shop": "north", "total": 201}]
     command("rollback", place, "--to-microbatch", "1")
     assert total(topology, spark) == 201
     assert command("status", place)["states"] == {"shops": 1}
+    assert command("status", place, "--history", "9")["microbatches"][-1]["kind"] == "rollback"
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    assert not [finding for finding in command("doctor", place)["findings"] if finding["level"] == "error"]
+    command("maintain", place)
     assert command("run", place)["messages"] == 4
     assert [total(topology, spark, at) for at in (1, 3, 4, None)] == [201, 516, 201, 516]
     assert sorted(spark.table(f"{schema}.large").toArrow()["amount"].to_pylist()) == [200, 300, 300]
