@@ -284,7 +284,14 @@ FILE = "_windrow_file"
 def feed_of(session: SparkSession, location: str, first: int, last: int) -> DataFrame:
     """Return the change feed of versions of a table, read without a stream."""
     reader = session.read.format("delta").options(readChangeFeed=True, startingVersion=first, endingVersion=last)
-    return reader.table(reference(location)) if is_catalog_name(location) else reader.load(for_spark(location))
+    if not is_catalog_name(location):
+        return reader.load(for_spark(location))
+    feed = reader.table(reference(location))
+    if VERSION in feed.columns:
+        return feed
+    # Spark Connect 4.0 drops the options of a table.
+    name = reference(location).replace("\\", "\\\\").replace("'", "\\'")
+    return session.sql(f"SELECT * FROM table_changes('{name}', {first:d}, {last:d})")  # noqa: S608 - a quoted name
 
 
 def with_files(stream: DataFrame) -> DataFrame:
