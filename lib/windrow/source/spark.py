@@ -279,6 +279,7 @@ def failure_in(text: str) -> Exception | None:
 
 
 FILE = "_windrow_file"
+LOSES_OPTIONS = "4.0."  # on Spark Connect a column that is replaced takes the feed's other columns with it
 
 
 def feed_of(session: SparkSession, location: str, first: int, last: int) -> DataFrame:
@@ -286,10 +287,8 @@ def feed_of(session: SparkSession, location: str, first: int, last: int) -> Data
     reader = session.read.format("delta").options(readChangeFeed=True, startingVersion=first, endingVersion=last)
     if not is_catalog_name(location):
         return reader.load(for_spark(location))
-    feed = reader.table(reference(location))
-    if VERSION in feed.columns:
-        return feed
-    # Spark Connect 4.0 drops the options of a table.
+    if not session.version.startswith(LOSES_OPTIONS):
+        return reader.table(reference(location))
     name = reference(location).replace("\\", "\\\\").replace("'", "\\'")
     return session.sql(f"SELECT * FROM table_changes('{name}', {first:d}, {last:d})")  # noqa: S608 - a quoted name
 
