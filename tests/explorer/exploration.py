@@ -256,7 +256,7 @@ class Exploration:
             CHECK[self.scenario.kind](after.tables)
             self._sound.add(ledger.digest)
         place = after.places[list(self._programs).index(choice.process)]
-        if place.error is not None and not _expected(place.error):
+        if place.error is not None and not (_expected(place.error) or self.scenario.stops(place.error)):
             raise invariants.Broken(f"progress: {choice.process} ended with {place.error!r}")
         if place is not ENDED and place.call is None and place.error is None:
             self._require_read(choice.process, ledger)

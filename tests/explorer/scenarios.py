@@ -10,7 +10,7 @@ from typing import Any, Literal
 from tests.explorer.scheduler import Execution, Program
 from tests.explorer.tables import MemoryLedger, MemorySource, MemoryTable, Shared, Tables
 from tests.messages import SECOND, Row, message
-from windrow.errors import PausedError
+from windrow.errors import DepotChangedError, PausedError
 from windrow.runtime.loop import Runner
 from windrow.runtime.opening import DepotReader
 from windrow.runtime.run import batcher_of
@@ -167,6 +167,10 @@ class Scenario:
     def writers(self) -> set[str]:
         """Return the processes that write the depot."""
         return {name for name, work in self.works.items() if work in (publish, set_back)}
+
+    def stops(self, error: BaseException) -> bool:
+        """Tell whether a process may end with an error: one that notices that the depot was set back."""
+        return set_back in self.works.values() and isinstance(error, DepotChangedError)
 
     def programs(self) -> dict[str, Program]:
         """Return the processes, none of which has begun."""
