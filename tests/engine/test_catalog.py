@@ -220,12 +220,16 @@ def test_equal_view_is_left_alone(spark: Any, schema: str, settings: Settings, c
     assert "old" not in spark.table(view).columns
 
 
-def test_no_schema(spark: Any, clock: ManualClock) -> None:
-    """A name in a schema that does not exist is an error that says so, for a depot and for a ledger."""
-    settings = Settings(depot="nowhere.depot", ledger="nowhere.ledger", engine="spark")
-    with pytest.raises(TableMissingError, match=r"there is no depot at nowhere\.depot"):
+@pytest.mark.parametrize("schema_name", ["nowhere", "main.nowhere"], ids=["schema", "catalog"])
+def test_no_schema(spark: Any, clock: ManualClock, schema_name: str) -> None:
+    """A name in a schema that does not exist is an error that says so, for a depot and for a ledger; so is one of three
+    parts where Spark knows no such catalog.
+    """
+    settings = Settings(depot=f"{schema_name}.depot", ledger=f"{schema_name}.ledger", engine="spark")
+    with pytest.raises(TableMissingError, match=rf"there is no depot at {schema_name}\.depot"):
         run(settings, spark, clock)
-    with pytest.raises(TableMissingError, match="there is no schema `nowhere`"):
+    quoted = "`" + schema_name.replace(".", "`.`") + "`"
+    with pytest.raises(TableMissingError, match=f"there is no schema {quoted}"):
         create_depot(settings, spark)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
@@ -346,11 +346,12 @@ def ledger_log(ledger: Ledger) -> TableLog:
 def versions_after(ledger: Ledger, microbatch: int) -> Iterator[int]:
     """Yield the versions of a ledger that noted a microbatch, newest first; with Spark one that it committed.
 
-    A ledger that was restored has several. Raises NotFoundError if Spark finds none.
+    A ledger that was restored has several, one whose log was cleaned up has none.
     """
     reader = _READER.get()
     if reader is not None:
-        yield reader.version_after(microbatch)
+        with suppress(NotFoundError):
+            yield reader.version_after(microbatch)
         return
     for commit in history(ledger.table):
         if note_of(commit).get("microbatch") == microbatch:

@@ -85,10 +85,8 @@ def recover(
         quarantined = (
             None if dry_run else mending.quarantine_versions(settings.ledger, "ledger", left[0], whole=usable is None)
         )
-    known, directory = (
-        [count for count in closed if count is not None],
-        str(quarantined.directory) if quarantined else None,
-    )
+    known = [count for count in closed if count is not None]
+    directory = str(quarantined.directory) if quarantined else None
     return RecoveryResult(settings.ledger, usable, left[0], left[-1], sum(known), len(left) - len(known), directory)
 
 

@@ -35,7 +35,7 @@ from windrow.delta.table import is_managed, missing_error, open_table, overtaken
 from windrow.engine.engine import Engine, SideFiles
 from windrow.engine.side_files import DIRECTORY, LocalSideFiles, StoredSideFiles
 from windrow.engine.spark.journal import SparkJournal
-from windrow.engine.spark.log import SparkLog, detail
+from windrow.engine.spark.log import NO_SCHEMA, SparkLog, detail
 from windrow.engine.spark.maintenance import SparkMaintenance
 from windrow.engine.spark.session import bare_is_local, find_session
 from windrow.engine.spark.stores import require_exclusion
@@ -290,9 +290,9 @@ class SparkEngine(Engine):
                 return
             if explain_store_error(error, place) is not None:
                 raise unwritable_error(place, "table", error) from error
-            if isinstance(error, PySparkException) and error.getCondition() == "SCHEMA_NOT_FOUND":
+            if isinstance(error, PySparkException) and error.getCondition() in NO_SCHEMA:
                 schema = quote_name(*parts(place)[:-1])
-                hint = f"CREATE SCHEMA {schema}, or name another."
+                hint = f"CREATE SCHEMA {schema}, or name another; Spark's own catalog has names of two parts."
                 raise TableMissingError(f"there is no schema {schema}", hint) from error
             if detail(self._session, reference(place)) is None:  # otherwise another process was faster
                 raise

@@ -185,6 +185,8 @@ def detail(session: SparkSession, reference: str) -> dict[str, Any] | None:
     return row
 
 
+# The second one: Spark's own catalog knows names of two parts, and took the first of three as part of the schema.
+NO_SCHEMA = ("SCHEMA_NOT_FOUND", "REQUIRES_SINGLE_PART_NAMESPACE")
 DETAILS = ("id", "location", "format", "properties", "tableFeatures")
 NO_TABLE = (
     "DELTA_MISSING_DELTA_TABLE",
@@ -192,7 +194,7 @@ NO_TABLE = (
     "DELTA_PATH_DOES_NOT_EXIST",
     "DELTA_INVALID_PARTITION_PATH",  # in the directory of another table
     "TABLE_OR_VIEW_NOT_FOUND",
-    "SCHEMA_NOT_FOUND",
+    *NO_SCHEMA,
 )
 NOT_DELTA = ("DELTA_TABLE_ONLY_OPERATION", "DELTA_ONLY_OPERATION")  # the second one on Spark Connect
 
