@@ -5,12 +5,13 @@ arrive, the run takes them, and so on without a rest, until the minutes are over
 the fleet, which is a few minutes here. At the end every message is counted: in batches, rejected, or lost.
 
 A machine that is there for three hours at a time soaks in several sessions. `--write` adds a session to the
-measurements beside this file, and draws all of them; each session begins with new tables.
+measurements beside this file, and draws all of them; each session begins with new tables. SIGTERM ends a session early.
 """
 
 from __future__ import annotations
 
 import csv
+import signal
 import subprocess
 import time
 from argparse import ArgumentParser, Namespace
@@ -79,16 +80,17 @@ def run(directory: Path, options: Namespace) -> None:
         depot, ledger = directory / "depot", directory / "ledger"
         chosen = settings(depot, ledger, spark, rules=rules, run={"maintenance_interval": HOUR})
         clock = SoakClock(directory, options.minutes, None if spark is None else Heap(spark))
+        signal.signal(signal.SIGTERM, lambda *_: clock.end())
         with open_runner(*tables_of(chosen, spark), clock) as runner:
             runner.every(fleet.SECONDS * 1_000_000)
         known = read(MEASUREMENTS)
         number = 1 + max((minute.session for minute in known), default=0)
         minutes = clock.by_minute(options.engine, number, head())
         count(depot, ledger)
-    judge(minutes)
     if options.write:
         write([*known, *minutes], MEASUREMENTS)
         draw(read(MEASUREMENTS), PICTURE)
+    judge(minutes)
 
 
 class SoakClock(WallClock):
@@ -103,6 +105,7 @@ class SoakClock(WallClock):
         super().__init__()
         self._place, self._minutes, self._heap = place, minutes, heap
         self._soaked = 0.0
+        self._is_ended = False
         self._number = 0
         self._told = 0
         self.rounds = list[
@@ -114,6 +117,10 @@ class SoakClock(WallClock):
         """Return seconds, those of the fleet that were skipped included."""
         return time.perf_counter() + self._number * fleet.SECONDS
 
+    def end(self) -> None:
+        """End the session after this round."""
+        self._is_ended = True
+
     def wait(self, microseconds: int) -> bool:
         """Let the fleet go on."""
         if not microseconds:
@@ -124,7 +131,7 @@ class SoakClock(WallClock):
             heap = 0 if self._heap is None else self._heap.peak()
             self.rounds.append((self._soaked, seconds, resident("VmHWM"), heap))
             self._tell()
-        if self._soaked >= self._minutes * MINUTE:
+        if self._is_ended or self._soaked >= self._minutes * MINUTE:
             return True
         fleet.publish(self._place, DELAY, DELAY + self._number * fleet.SECONDS, fleet.SECONDS, fleet.LATE)
         self._number += 1
