@@ -37,7 +37,7 @@ class ScenarioLog:
         self.paths |= {microbatch.processed_on} if microbatch.kind == "data" else set()
         self.tell(
             f"microbatch {microbatch.microbatch} ({microbatch.kind}, {microbatch.processed_on}, "
-            f"attempt {microbatch.attempt}): {microbatch.messages:,} messages, {microbatch.opened:,} opened, "
+            f"attempt {microbatch.attempt}): {microbatch.message_count:,} messages, {microbatch.opened:,} opened, "
             f"{microbatch.closed:,} closed, {microbatch.rejected:,} rejected"
         )
 

@@ -183,7 +183,7 @@ def _settings(directory: Path, **values: object) -> Settings:
 
 def _ingest(settings: Settings, file: Path) -> None:
     assert sum(
-        outcome.messages for outcome in ingest(open_tables(settings).writer, [str(file)], settings.ingest.columns)
+        outcome.message_count for outcome in ingest(open_tables(settings).writer, [str(file)], settings.ingest.columns)
     )
 
 

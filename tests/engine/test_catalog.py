@@ -103,7 +103,7 @@ def test_whole_way(spark: Any, schema: str, settings: Settings, clock: ManualClo
     assert spark.table(f"{schema}.closed_messages").count() == message_count
     assert spark.table(f"{schema}.rejected_messages").count() == summary.total("rejected")
     assert spark.table(f"{schema}.microbatches").selectExpr("sum(messages)").collect()[0][0] == 90
-    assert reading.status(str(depot), str(ledger), clock.now()).closed.batches == summary.total("closed")
+    assert reading.status(str(depot), str(ledger), clock.now()).closed.batch_count == summary.total("closed")
     assert verify(str(depot), str(ledger)).ok
 
 
@@ -118,7 +118,7 @@ def test_ingest(spark: Any, settings: Settings, tmp_path: Path) -> None:
         write_deltalake(bronze, table([message(f"t{number}")]), mode="append", configuration=feed)
         for known in (False, True):
             [ingested] = ingest(open_tables(settings, spark).writer, [bronze], {}, "delta")
-            assert (ingested.already_ingested, ingested.messages) == (known, 0 if known else 1)
+            assert (ingested.already_ingested, ingested.message_count) == (known, 0 if known else 1)
     assert sorted(row.type for row in spark.table(settings.depot).select("type").collect()) == ["t0", "t1", "t2"]
 
 

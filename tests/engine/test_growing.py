@@ -360,7 +360,7 @@ def found(world: World) -> tuple[Any, ...]:
         for name in ("revision", "depot_id", "commit_fingerprint", "chain", "seen_at"):
             row.pop(name)
     closed = read_closed(world.ledger).batches.to_pylist()
-    return rows, closed, summary.rules, summary.clocks, summary.open, summary.closed, summary.rejected, summary.totals
+    return rows, closed, summary.rules, summary.clocks, summary.open, summary.closed, summary.rejections, summary.totals
 
 
 def open_and_closed(world: World, spark: Any) -> list[list[Any]]:

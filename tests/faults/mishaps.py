@@ -148,7 +148,7 @@ def assert_sound(world: World) -> None:
     report = verify(world.depot, world.ledger)
     assert report.differences == ()
     status = reading.status(world.depot, world.ledger, NOW)
-    assert status.totals.messages == report.books[-1].messages_read
+    assert status.totals.message_count == report.books[-1].messages_read
     shown = reading.rejections(world.ledger, limit=1_000)
     assert len(shown) == report.books[-1].rejected
 

@@ -104,7 +104,7 @@ class TestFull:
         with full_disk(limit), pytest.raises(TableUnwritableError, match=r"the depot .* cannot be written"):
             list(ingest(writer, [str(file)], {}))
         assert DeltaTable(full.depot).version() == 3
-        assert [outcome.messages for outcome in ingest(writer, [str(file)], {})] == [len(NEW)]
+        assert [outcome.message_count for outcome in ingest(writer, [str(file)], {})] == [len(NEW)]
         assert [outcome.already_ingested for outcome in ingest(writer, [str(file)], {})] == [True]
         run(full, embedded)
         assert_whole(full)
@@ -228,7 +228,7 @@ class TestReadOnly:
         ):
             list(ingest(writer, [str(file)], {}))
         assert DeltaTable(shared.depot).version() == version
-        assert [outcome.messages for outcome in ingest(writer, [str(file)], {})] == [len(NEW)]
+        assert [outcome.message_count for outcome in ingest(writer, [str(file)], {})] == [len(NEW)]
         run(shared, embedded)
         assert_whole(shared)
 

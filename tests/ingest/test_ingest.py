@@ -53,14 +53,14 @@ class TestFiles:
     def test_appends_each_file_once(self, into: Ingest, depot: str, tmp_path: Path) -> None:
         """A file is one commit of the depot; again, or under another name, it adds nothing."""
         first, second = written(tmp_path / "1", message("a")), written(tmp_path / "2", message("b"), message("c"))
-        assert [(result.messages, result.already_ingested) for result in into(first, second)] == [
+        assert [(result.message_count, result.already_ingested) for result in into(first, second)] == [
             (1, False),
             (2, False),
         ]
         version = DeltaTable(depot).version()
         copy = tmp_path / "copy"
         copy.write_bytes(first.read_bytes())
-        assert [(result.messages, result.already_ingested) for result in into(first, second, copy)] == [(0, True)] * 3
+        assert [(result.message_count, result.already_ingested) for result in into(first, second, copy)] == [(0, True)] * 3
         assert DeltaTable(depot).version() == version
         assert sorted(row["type"] for row in rows(depot)) == ["a", "b", "c"]
 
@@ -72,11 +72,11 @@ class TestFiles:
         first, second = written(tmp_path / "1", message("a")), written(tmp_path / "2", message("b"))
         opened = engine.open(depot, str(tmp_path / "ledger")).writer
         results = ingest(opened, [str(first), str(second)], {})
-        assert next(results).messages == 1
+        assert next(results).message_count == 1
         written(tmp_path / "other", message("c")).replace(second)
         with pytest.raises(InputFileError, match="changed while it was ingested"):
             next(results)
-        assert [(result.messages, result.already_ingested) for result in into(second)] == [(1, False)]
+        assert [(result.message_count, result.already_ingested) for result in into(second)] == [(1, False)]
         assert sorted(row["type"] for row in rows(depot)) == ["a", "c"]
 
     def test_maps_columns(self, into: Ingest, depot: str, tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ class TestFiles:
     def test_empty_file(self, into: Ingest, depot: str, tmp_path: Path) -> None:
         """A file without rows adds none."""
         [result] = into(written(tmp_path / "empty"))
-        assert result.messages == 0
+        assert result.message_count == 0
         assert rows(depot) == []
 
 
@@ -118,10 +118,10 @@ class TestDelta:
         """A Delta table is taken as it is, and later only what it added since."""
         bronze = tmp_path / "bronze"
         write_deltalake(bronze, table([message("a")]), configuration={"delta.enableChangeDataFeed": "true"})
-        assert into(bronze, format_="delta")[0].messages == 1
+        assert into(bronze, format_="delta")[0].message_count == 1
         assert into(bronze, format_="delta")[0].already_ingested
         write_deltalake(bronze, table([message("b")]), mode="append")
-        assert into(bronze, format_="delta")[0].messages == 1
+        assert into(bronze, format_="delta")[0].message_count == 1
         assert sorted(row["type"] for row in rows(depot)) == ["a", "b"]
 
     @pytest.mark.slow_on_spark
@@ -132,7 +132,7 @@ class TestDelta:
         bronze = tmp_path / "bronze"
         write_deltalake(bronze, table([message("a")]), configuration={"delta.enableChangeDataFeed": "true"})
         write_deltalake(bronze, table([message("b")]), mode="append")
-        assert into(bronze, format_="delta")[0].messages == 2
+        assert into(bronze, format_="delta")[0].message_count == 2
         max((bronze / "_delta_log").glob("*.json")).unlink()
         forget_tables()
         with pytest.raises(InputFileError, match="set back"):
@@ -163,7 +163,7 @@ class TestDelta:
         into(bronze, format_="delta")
         write_deltalake(bronze, table([message("b")]), mode="append")
         if engine.name == "embedded":
-            assert into(bronze, format_="delta")[0].messages == 1
+            assert into(bronze, format_="delta")[0].message_count == 1
         else:
             with pytest.raises(InputFileError, match="grown since version 0, and its change feed cannot be read"):
                 into(bronze, format_="delta")
@@ -193,7 +193,7 @@ class TestElsewhere:
             write_deltalake(bronze, table([message(f"{number}a")]), mode="append", configuration=feed)
             if number in {0, 1, 4}:
                 [result] = elsewhere(bronze, format_="delta")
-                assert (result.messages, result.already_ingested) == ({0: 1, 1: 1, 4: 3}[number], False)
+                assert (result.message_count, result.already_ingested) == ({0: 1, 1: 1, 4: 3}[number], False)
                 assert elsewhere(bronze, format_="delta")[0].already_ingested
         depot = str(tmp_path / "away" / "depot")
         assert sorted(row["type"] for row in rows(depot)) == [f"{number}a" for number in range(5)]
@@ -277,7 +277,7 @@ class TestSample:
             depot = str(tmp_path / factory.name)
             opened = factory.open(depot, str(tmp_path / "ledger")).writer
             [result] = ingest(opened, [str(file)], sample.COLUMNS)
-            assert result.messages == 51_004
+            assert result.message_count == 51_004
             order = [(name, "ascending") for name in ("received_at", "type", "event_time")]
             taken.append(to_plain_types(DeltaTable(depot).to_pyarrow_table()).sort_by(order))
         assert taken[0].equals(taken[1])

@@ -91,7 +91,7 @@ class TestElsewhere:
         watch(world, embedded, [])
         history = to_plain_types(DeltaTable(world.ledger).to_pyarrow_table(filters=[("state", "=", "microbatch")]))
         [committed] = read_committed(history.select([name for name, _ in tables.HISTORY]))
-        assert (committed.reasons, committed.open_batches, committed.lag_ms, committed.commit_ms) == (None,) * 4
+        assert (committed.reasons, committed.open_batch_count, committed.lag_ms, committed.commit_ms) == (None,) * 4
         exporter, provider, metrics = InMemorySpanExporter(), TracerProvider(), PrometheusMetrics()
         provider.add_span_processor(SimpleSpanProcessor(exporter))
         run = RunInfo("spark", world.settings(embedded), world.clock)

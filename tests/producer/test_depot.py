@@ -39,7 +39,7 @@ def ingested(world: World, embedded: EngineFactory) -> None:
         file = Path(world.depot).parent / f"{uuid4().hex}.parquet"
         pq.write_table(pa.table(row | {"payload": [file.stem]}), file)
         writer = world.tables(embedded).writer
-        assert [result.messages for result in ingest(writer, [str(file)], columns)] == [1]
+        assert [result.message_count for result in ingest(writer, [str(file)], columns)] == [1]
 
 
 class TestLog:

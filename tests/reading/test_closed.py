@@ -120,7 +120,7 @@ class TestReadClosed:
             rows += piece.batches.to_pylist()
             assert piece.batches.num_rows == min(at_once, len(closed(world)) - len(rows) + piece.batches.num_rows)
             left = export(world.ledger, str(tmp_path / f"{len(rows)}.json"), ExportSelection(since=piece.position))
-            assert left.rows == len(closed(world)) - len(rows)
+            assert left.row_count == len(closed(world)) - len(rows)
             position = piece.position
         assert rows == closed(world)
         assert piece.position == windrow.read_closed(world.ledger).position

@@ -125,7 +125,7 @@ class TestRoundTrip:
         exported = export(world.ledger, file, ExportSelection(what))
         table = pq.read_table(file)
         assert in_order(table.to_pylist()) == in_order(expected(world, what))
-        assert table.num_rows == exported.rows > 0
+        assert table.num_rows == exported.row_count > 0
         assert (exported.format, exported.what, exported.file) == ("parquet", what, file)
 
     @pytest.mark.parametrize("kind", ["hostile", "binary"])
@@ -135,7 +135,7 @@ class TestRoundTrip:
         exported = export(world.ledger, str(tmp_path / "out.ndjson"), ExportSelection(what))
         lines = (tmp_path / "out.ndjson").read_text(encoding="utf-8").removesuffix("\n").split("\n")
         assert in_order([json.loads(line) for line in lines]) == in_order(as_json(expected(world, what)))
-        assert len(lines) == exported.rows
+        assert len(lines) == exported.row_count
 
     @pytest.mark.parametrize("kind", ["hostile", "binary"])
     def test_csv(self, request, tmp_path, what, kind):
@@ -147,13 +147,13 @@ class TestRoundTrip:
             if what == "batches":
                 row["messages"] = json.loads(row["messages"])
         assert in_order(written) == in_order([as_csv(row) for row in expected(world, what)])
-        assert len(written) == exported.rows
+        assert len(written) == exported.row_count
 
     def test_empty(self, empty, tmp_path, what):
         """An empty ledger gives files without rows that have their columns, and an empty json file."""
         files = {name: tmp_path / f"out.{name}" for name in ("parquet", "csv", "json")}
         for file in files.values():
-            assert export(empty.ledger, str(file), ExportSelection(what)).rows == 0
+            assert export(empty.ledger, str(file), ExportSelection(what)).row_count == 0
         names = pq.read_table(files["parquet"]).column_names
         assert names[0] == "id"
         assert files["csv"].read_text(encoding="utf-8") == ",".join(f'"{name}"' for name in names) + "\n"

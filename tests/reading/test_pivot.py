@@ -125,7 +125,7 @@ class TestExport:
         """An export has the same rows and columns, whatever the format."""
         world = closed(tmp_path, [*SPLIT, row("b", 1, 7.25, key="l")], pa.float64())
         out = tmp_path / f"out.{ending}"
-        assert export(world.ledger, str(out), ExportSelection("pivot", key="k", types=["a", "b"])).rows == 2
+        assert export(world.ledger, str(out), ExportSelection("pivot", key="k", types=["a", "b"])).row_count == 2
         if ending == "parquet":
             written = pq.read_table(out).to_pylist()
             assert numbers(written) == [{"a": 1.5, "b": 0.0}, {"a": math.inf, "b": None}]
@@ -193,7 +193,7 @@ class TestEarly:
         choice = ExportSelection("pivot", early=True)
         exported = export(world.ledger, str(out), choice)
         written = [json.loads(line) for line in out.read_text().splitlines()]
-        assert exported.rows == 2
+        assert exported.row_count == 2
         assert sorted(((batch["state"], *numbers([batch])[0].values()) for batch in written), key=str) == [
             ("closed", "closed", 1.0, None, None),
             ("open", "open", 3.0, 2.0, 4.0),
@@ -201,7 +201,7 @@ class TestEarly:
         again = export(
             world.ledger, str(tmp_path / "later.json"), ExportSelection("pivot", since=exported.position, early=True)
         )
-        assert again.rows == 1  # the open one
+        assert again.row_count == 1  # the open one
 
     @pytest.mark.spark
     def test_view(self, tmp_path: Path, spark: Any) -> None:

@@ -48,7 +48,7 @@ class TestOneSource:
         """It says how many of how many, the median offset, and what would have kept the worst."""
         run(world, embedded, [late(NOW, 9), [message("a", NOW, NOW, source="fine")]])
         row = worst(world)
-        assert (row.source, row.reason, row.messages, row.read, row.keys) == ("slow", "too_old", 9, 10, 1)
+        assert (row.source, row.reason, row.message_count, row.read, row.key_count) == ("slow", "too_old", 9, 10, 1)
         assert row.offset_us == -HOUR - SECOND - 4
         assert row.missed_by_us == HOUR + SECOND + 8 - 5 * SECOND
         assert 'max_delay = "1h2s" would have kept it' in row.explanation.hint
@@ -70,7 +70,7 @@ class TestOneSource:
         versions = [late(NOW + number * MINUTE, 1 if number == 0 else 10 * (number > 40)) for number in range(50)]
         run(world, embedded, versions)
         row = worst(world)
-        assert row.messages == 91
+        assert row.message_count == 91
         assert (row.since, row.until) == (time_text(NOW + 41 * MINUTE + SECOND), time_text(NOW + 49 * MINUTE + SECOND))
         assert len(row.bins) == 24
         assert sum(row.bins) == 91
@@ -97,7 +97,7 @@ def test_all(tmp_path: Path, embedded: EngineFactory, clock: ManualClock) -> Non
     world.runner(embedded, max_messages=1).once()
     book = open_ledger(world.ledger)
     whole, cut = rejected_sources(book), rejected_sources(book, limit=2)
-    assert sum(row.messages for row in whole.worst) == len(world.rows("rejected"))
+    assert sum(row.message_count for row in whole.worst) == len(world.rows("rejected"))
     assert sum(whole.accepted.values()) == sum(row["message_count"] for row in world.rows("open", "closed"))
     assert whole.pairs == len(whole.worst) == cut.pairs
     assert cut.worst == whole.worst[:2]

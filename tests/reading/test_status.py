@@ -85,8 +85,8 @@ class TestWaiting:
         assert (status.depots[0].version, status.depots[0].read_version) == (2, -1)
         assert (status.depots[0].versions_waiting, status.depots[0].messages_waiting) == (2, 60)
         assert status.depots[0].oldest_waiting_version == 1
-        assert (status.open.batches, status.open.oldest, status.closed.batches, status.clocks) == (0, None, 0, ())
-        assert (status.rejected, status.microbatches, status.totals.messages) == ((), (), 0)
+        assert (status.open.batch_count, status.open.oldest, status.closed.batch_count, status.clocks) == (0, None, 0, ())
+        assert (status.rejections, status.microbatches, status.totals.message_count) == ((), (), 0)
         assert count_waiting(world.depot, world.ledger) == 60
 
     def test_lag(self, world, embedded):
@@ -94,11 +94,11 @@ class TestWaiting:
         world.publish(*log(versions=1))
         world.runner(embedded).once()
         assert look(world, now=2 * NOW).lag == look(world).lag
-        assert (look(world).lag.messages, look(world).lag.seconds) == (0, 0.0)
+        assert (look(world).lag.message_count, look(world).lag.seconds) == (0, 0.0)
         world.publish(*log(versions=2, seed=2))
         committed = {commit["version"]: commit["timestamp"] * 1_000 for commit in DeltaTable(world.depot).history()}
         status = look(world, committed[2] + 90 * SECOND)
-        assert (status.lag.messages, status.lag.seconds) == (60, 90.0)
+        assert (status.lag.message_count, status.lag.seconds) == (60, 90.0)
         assert look(world, committed[2] - SECOND).lag.seconds == 0.0
 
     def test_versions_without_rows(self, world, embedded):
@@ -110,7 +110,7 @@ class TestWaiting:
         forget(world.depot)
         status = look(world)
         assert status.depots[0].version > status.depots[0].read_version
-        assert (status.depots[0].versions_waiting, status.lag.messages, status.lag.seconds) == (0, 0, 0.0)
+        assert (status.depots[0].versions_waiting, status.lag.message_count, status.lag.seconds) == (0, 0, 0.0)
 
     @pytest.mark.ci
     @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ class TestWaiting:
         merger = DeltaTable(world.depot).merge(table([message(), message("b")]), "t.type = s.type", "s", "t")
         merger.when_not_matched_insert_all().when_matched_update_all().execute()
         status = look(world)
-        assert (status.depots[0].versions_waiting, status.depots[0].messages_waiting, status.lag.messages) == (
+        assert (status.depots[0].versions_waiting, status.depots[0].messages_waiting, status.lag.message_count) == (
             2,
             None,
             None,
@@ -166,13 +166,13 @@ class TestStatus:
         """Open, closed and rejected are counted as they stand in the ledger, and add up to what was read."""
         status = look(busy)
         rows = {state: busy.rows(state) for state in ("open", "closed", "rejected")}
-        assert status.open.batches == len(rows["open"]) > 0
-        assert status.open.messages == sum(row["message_count"] for row in rows["open"])
-        assert status.closed.batches == len(rows["closed"]) > 0
-        assert status.closed.messages == sum(row["message_count"] for row in rows["closed"])
-        assert status.totals.messages == status.open.messages + status.closed.messages + len(rows["rejected"]) == 330
+        assert status.open.batch_count == len(rows["open"]) > 0
+        assert status.open.message_count == sum(row["message_count"] for row in rows["open"])
+        assert status.closed.batch_count == len(rows["closed"]) > 0
+        assert status.closed.message_count == sum(row["message_count"] for row in rows["closed"])
+        assert status.totals.message_count == status.open.message_count + status.closed.message_count + len(rows["rejected"]) == 330
         assert status.totals.rejected == len(rows["rejected"])
-        assert status.totals.opened - status.totals.closed == status.open.batches
+        assert status.totals.opened - status.totals.closed == status.open.batch_count
 
     def test_rejected(self, busy):
         """Rejections are counted by reason, the most frequent first, each with how far the worst was off."""
@@ -180,19 +180,19 @@ class TestStatus:
         expected = {
             reason: [row for row in rows if row["reason"] == reason] for reason in {row["reason"] for row in rows}
         }
-        counts = look(busy).rejected
-        assert {count.reason: count.messages for count in counts} == {
+        counts = look(busy).rejections
+        assert {count.reason: count.message_count for count in counts} == {
             reason: len(those) for reason, those in expected.items()
         }
         assert all(count.missed_by_us == max(row["missed_by_us"] for row in expected[count.reason]) for count in counts)
-        assert [count.messages for count in counts] == sorted((count.messages for count in counts), reverse=True)
+        assert [count.message_count for count in counts] == sorted((count.message_count for count in counts), reverse=True)
         assert {"too_old", "too_far_ahead", "duplicate", "invalid", "clock_ahead"} == {count.reason for count in counts}
 
     def test_microbatches(self, busy):
         """The ten latest microbatches are listed, the latest first, as the history recorded them."""
         status = look(busy)
         assert [microbatch.microbatch for microbatch in status.microbatches] == list(range(11, 1, -1))
-        assert status.totals.microbatches == 11
+        assert status.totals.microbatch_count == 11
         row, shown = busy.history()[-1], asdict(status.microbatches[0])
         assert shown.pop("started_at") == "2023-11-14T22:13:20Z"
         assert shown.pop("messages") == row["messages_read"]
@@ -333,7 +333,7 @@ class TestTooOld:
         """Messages that came too late by themselves, or of mapped sources, are no reason for that advice."""
         world.publish([message("a", NOW - MILLISECOND * 6_000 * at, source="") for at in range(4)])
         world.runner(embedded).once()
-        assert (look(world).rejected[0].messages, look(world).hints) == (3, ())
+        assert (look(world).rejections[0].message_count, look(world).hints) == (3, ())
         world.publish(
             [message("a", NOW, NOW, source="device"), message("b", NOW + MINUTE, NOW + MINUTE)], [message("c")]
         )

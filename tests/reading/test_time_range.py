@@ -40,7 +40,7 @@ class TestChoice:
         """Without a key the streams with the most messages are read, whole, and it is said how many there are."""
         counted = streams(busy)
         excerpt = time_range(busy.ledger, most=3)
-        assert excerpt.streams == len(counted)
+        assert excerpt.stream_count == len(counted)
         assert list(excerpt.chosen) == sorted(counted, key=lambda stream: (-counted[stream], stream))[:3]
         there = sum(excerpt.batches["message_count"].to_pylist()) + excerpt.rejected.num_rows
         assert there == sum(counted[stream] for stream in excerpt.chosen)

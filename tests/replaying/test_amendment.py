@@ -95,8 +95,8 @@ class TestAmend:
         result = amended(late_world)
         assert (
             result.microbatch,
-            result.superseded_batches,
-            result.amended_batches,
+            result.superseded_batch_count,
+            result.amended_batch_count,
             result.let_in,
         ) == (2, 2, 2, 2)
         assert result.rules["max_delay"] == 60 * SECOND
@@ -128,7 +128,7 @@ class TestAmend:
         late_world.publish(late_one)
         late_world.runner(EMBEDDED, rules=RULES).once()
         again = amended(late_world, rules=RULES | {"max_delay": "190s"})
-        assert (again.superseded_batches, again.let_in) == (0, 0)  # the branch still has all of it open
+        assert (again.superseded_batch_count, again.let_in) == (0, 0)  # the branch still has all of it open
         late_world.publish([measurement(500, 0)])
         late_world.runner(EMBEDDED, rules=RULES).once()
         assert amended(late_world, rules=RULES | {"max_delay": "190s"}).let_in == 2

@@ -63,7 +63,7 @@ class TestDamage:
         comparison = compared(result)
         assert [(change.kind, change.id, change.microbatch) for change in comparison.changes] == [("changed", *ids[0])]
         assert comparison.changes[0].columns == {"open_reason": ("size", "message")}
-        assert (comparison.first_microbatch, comparison.moved_messages) == (ids[0][1], 0)
+        assert (comparison.first_microbatch, comparison.moved_message_count) == (ids[0][1], 0)
 
     def test_of_a_payload(self, read: World) -> None:
         """One byte in one payload makes another digest: the message that is there, and the one that ought to be."""
@@ -73,7 +73,7 @@ class TestDamage:
 
         damage(read, change)
         comparison = compared(read.replayed())
-        places = [(move.before is None, move.after is None, move.messages) for move in comparison.moves]
+        places = [(move.before is None, move.after is None, move.message_count) for move in comparison.moves]
         assert sorted(places) == [(False, True, 1), (True, False, 1)]
 
     def test_of_a_rejection(self, read: World) -> None:
@@ -129,15 +129,15 @@ class TestOtherRules:
         for change in comparison.changes:
             of[change.kind] += 1
         assert of == comparison.counts
-        refused = sum(result.recorded.rejected.values())
-        old, new = result.recorded.batches + refused, result.replayed.batches + sum(result.replayed.rejected.values())
+        refused = sum(result.recorded.rejected_by_reason.values())
+        old, new = result.recorded.batch_count + refused, result.replayed.batch_count + sum(result.replayed.rejected_by_reason.values())
         assert comparison.unchanged + of["changed"] + of["moved"] + of["removed"] <= old
         assert comparison.unchanged + of["changed"] + of["moved"] + of["added"] <= new
-        assert sum(move.messages for move in comparison.moves) == comparison.moved_messages
-        for reason in {*result.recorded.rejected, *result.replayed.rejected}:
-            left = sum(move.messages for move in comparison.moves if move.before == reason)
-            came = sum(move.messages for move in comparison.moves if move.after == reason)
-            before, after = (side.rejected.get(reason, 0) for side in (result.recorded, result.replayed))
+        assert sum(move.message_count for move in comparison.moves) == comparison.moved_message_count
+        for reason in {*result.recorded.rejected_by_reason, *result.replayed.rejected_by_reason}:
+            left = sum(move.message_count for move in comparison.moves if move.before == reason)
+            came = sum(move.message_count for move in comparison.moves if move.after == reason)
+            before, after = (side.rejected_by_reason.get(reason, 0) for side in (result.recorded, result.replayed))
             assert before - left + came == after
 
     def test_same_messages_in_another_window(self, world: World, embedded: EngineFactory) -> None:
@@ -150,7 +150,7 @@ class TestOtherRules:
         world.runner(embedded).once()
         comparison = compared(world.replayed(rules=windrow.Rules(max_delay="4s")))
         assert [change.kind for change in comparison.changes] == ["moved", "moved"]
-        assert comparison.moved_messages == 0
+        assert comparison.moved_message_count == 0
         assert comparison.changes[0].columns["window_start"][0] != comparison.changes[0].columns["window_start"][1]
 
     def test_limit(self, world: World, embedded: EngineFactory) -> None:

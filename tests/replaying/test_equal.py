@@ -134,7 +134,7 @@ class TestTicks:
         world.runner(embedded).once()
         assert world.kinds() == ["data", "tick", "data"]
         result = world.replayed()
-        assert (result.equal, result.replayed.microbatches) == (True, 1)
+        assert (result.equal, result.replayed.microbatch_count) == (True, 1)
 
     @pytest.mark.parametrize("max_messages", [1, 1_000])
     def test_played_at_its_place(self, world: World, embedded: EngineFactory, max_messages: int) -> None:
@@ -149,8 +149,8 @@ class TestTicks:
         world.runner(embedded).once()
         result = world.replayed(max_messages=max_messages)
         assert result.equal
-        assert result.recorded.rejected == {"too_old": 1}
-        assert result.replayed.microbatches == {1: 5, 1_000: 3}[max_messages]
+        assert result.recorded.rejected_by_reason == {"too_old": 1}
+        assert result.replayed.microbatch_count == {1: 5, 1_000: 3}[max_messages]
 
     def test_fresh(self, world: World, embedded: EngineFactory) -> None:
         """Without the recorded ticks what they made too old is accepted, and what they closed stays open; with the same
@@ -163,9 +163,9 @@ class TestTicks:
         world.publish([message("b", NOW + SECOND, NOW + SECOND)])
         world.runner(embedded).once()
         result = world.replayed(ticks="fresh")
-        assert (result.equal, result.ok, result.replayed.rejected) == (False, True, {})
+        assert (result.equal, result.ok, result.replayed.rejected_by_reason) == (False, True, {})
         assert result.comparison is not None
-        assert [(move.before, move.messages) for move in result.comparison.moves] == [("too_old", 1)]
+        assert [(move.before, move.message_count) for move in result.comparison.moves] == [("too_old", 1)]
         assert {change.columns["state"] for change in result.comparison.changes} == {("closed", "open")}
 
 

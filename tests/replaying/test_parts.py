@@ -99,7 +99,7 @@ class TestStreams:
         for key in keys:
             result = world.replayed(portion=ReplayRange(keys=[key]))
             assert result.equal
-            assert 0 < result.recorded.batches < world.replayed().recorded.batches
+            assert 0 < result.recorded.batch_count < world.replayed().recorded.batch_count
         assert len(keys) > 1
 
     def test_by_source(self, world: World, embedded: EngineFactory) -> None:

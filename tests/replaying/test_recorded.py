@@ -66,7 +66,7 @@ def test_ahead_of_the_clock(world: World, embedded: EngineFactory, max_messages:
     world.clock = ManualClock(NOW * 2)
     result = world.replayed(max_messages=max_messages)
     assert result.equal, result.comparison
-    assert result.recorded.rejected == {"clock_ahead": 1}
+    assert result.recorded.rejected_by_reason == {"clock_ahead": 1}
     assert [row["missed_by_us"] for row in world.rows("rejected")] == [SECOND]
 
 

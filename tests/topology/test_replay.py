@@ -65,7 +65,7 @@ def test_same_states(tmp_path: Path) -> None:
     replayed = replay_topology(harness.topology, EMBEDDED, str(tmp_path / "again"))
     assert replayed.ok, replayed.differences
     assert (replayed.equal, replayed.into) == (True, str(tmp_path / "again"))
-    assert replayed.microbatches > 6
+    assert replayed.microbatch_count > 6
     assert DeltaTable(tmp_path / "copies").version() == copies
     assert DeltaTable(tmp_path / "again" / "states").version() > 6
 
@@ -229,4 +229,4 @@ class TestTicks:
         assert rings(placed, "often")[-2:] == pytest.approx([8 + 1 / 6, now])
         assert rings(placed, "slow") == [2.5, 5, 7.5]  # what is missed is cancelled
         assert placed.read("rows").to_pylist() == [{"rows": 13}]
-        assert replayed.live_microbatches == 1
+        assert replayed.live_microbatch_count == 1

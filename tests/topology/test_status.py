@@ -52,7 +52,7 @@ def test_lag(harness: Harness) -> None:
     wait.
     """
     assert [depot.versions_waiting for depot in look(harness).depots] == [0, 0]
-    assert (look(harness).lag.messages, look(harness).lag.seconds) == (0, 0.0)
+    assert (look(harness).lag.message_count, look(harness).lag.seconds) == (0, 0.0)
     two = harness.topology.depots["two"].location
     DeltaTable(two).alter.set_table_properties({"delta.appendOnly": "true"})
     harness.append([{"payload": "d"}, {"payload": "e"}], "two")
@@ -65,7 +65,7 @@ def test_lag(harness: Harness) -> None:
         ("two", 2, 3),
     ]
     assert status.depots[1].oldest_waiting_version == appended > status.depots[1].read_version + 1
-    assert (status.lag.messages, status.lag.seconds, status.versions_waiting) == (3, 90.0, 2)
+    assert (status.lag.message_count, status.lag.seconds, status.versions_waiting) == (3, 90.0, 2)
 
 
 def test_microbatches(harness: Harness) -> None:
@@ -74,13 +74,13 @@ def test_microbatches(harness: Harness) -> None:
     harness.run()
     harness.pause()
     status = look(harness)
-    assert [(row.microbatch, row.kind, row.depot, row.messages) for row in status.microbatches] == [
+    assert [(row.microbatch, row.kind, row.depot, row.message_count) for row in status.microbatches] == [
         (3, "pause", None, 0),
         (2, "data", "one", 1),
         (1, "data", "one", 2),
         (1, "data", "two", 1),
     ]
-    assert (status.totals.microbatches, status.totals.messages) == (3, 4)
+    assert (status.totals.microbatch_count, status.totals.message_count) == (3, 4)
     assert (status.ledger.microbatch, status.ledger.paused) == (3, True)
     assert (status.ledger.readable_range.version, status.depots[0].readable_range.version) == (0, 0)
 

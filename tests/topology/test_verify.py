@@ -78,9 +78,9 @@ class TestSound:
         assert report.ok, report.differences
         assert report.complete
         [depot] = report.depots
-        assert (depot.first, depot.recorded_rows, depot.depot_rows) == (0, 40, 40)
+        assert (depot.first, depot.recorded_row_count, depot.depot_row_count) == (0, 40, 40)
         assert [state.digest for state in report.states] == [state.replayed for state in report.states]
-        assert {state.name: state.rows for state in report.states}["funds"] == 10
+        assert {state.name: state.row_count for state in report.states}["funds"] == 10
 
     @pytest.mark.slow_on_spark
     def test_chain(self, tmp_path: Path, engine: EngineFactory) -> None:
@@ -94,7 +94,7 @@ class TestSound:
         settings = EMBEDDED.model_copy(update={"engine": engine.name})
         report = verify_topology(chain.mirror.topology, settings, spark=engine.session)
         assert report.ok, report.differences
-        assert (report.complete, report.depots[0].recorded_rows, report.depots[0].depot_rows) == (True, 6, 6)
+        assert (report.complete, report.depots[0].recorded_row_count, report.depots[0].depot_row_count) == (True, 6, 6)
         chain.words.rollback(2)
         chain.words.run()
         assert verify_topology(chain.words.topology, settings, spark=engine.session).ok

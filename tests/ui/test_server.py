@@ -95,7 +95,7 @@ class TestReport:
         assert [page.status for page in (report, stream, batch)] == [200, 200, 200]
         assert max(len(page.text) for page in (report, stream, batch)) < 300_000  # a line for each source
         assert len(stream.page.column("closed", 0)) == 20
-        assert reading.status(world.depot, world.ledger, NOW).closed.batches > 900_000
+        assert reading.status(world.depot, world.ledger, NOW).closed.batch_count > 900_000
 
     def test_source(self, world: World, embedded: EngineFactory, browsing: Browsing) -> None:
         """A source can be picked: its open batches are shown, those of others are not."""

@@ -43,7 +43,7 @@ class TestClean:
         assert (report.differences, report.findings) == ((), ())
         for books in report.books:
             assert books.redecided == books.messages_read
-            assert books.derived_streams == books.streams
+            assert books.derived_stream_count == books.stream_count
         assert {"data", "tick", "rules", "flush"} == set(world.kinds())
         reasons = {row["reason"] for row in world.rows("rejected")}
         assert reasons == {"too_old", "too_far_ahead", "duplicate", "invalid", "clock_ahead"}
@@ -75,7 +75,7 @@ def assert_clean(seed: int) -> None:
         world = random_world(seed, Path(root))
         report = verify(world.depot, world.ledger, {world.version(), seed % (world.version() + 1)})
         assert (report.differences, report.findings) == ((), ())
-        assert report.books[-1].derived_streams == report.books[-1].streams
+        assert report.books[-1].derived_stream_count == report.books[-1].stream_count
 
 
 @pytest.mark.ci
@@ -92,7 +92,7 @@ class TestBounded:
         report = verify(world.depot, world.ledger, max_messages=sum(small) + large - 1)
         assert (report.ok, report.complete) == (True, False)
         books, (finding,) = report.books[0], report.findings
-        assert (books.derived_streams, books.streams) == (len(small), len(messages))
+        assert (books.derived_stream_count, books.stream_count) == (len(small), len(messages))
         assert f"the windows of 1 of {len(messages)} streams" in finding
         assert f"with {large} messages together" in finding
         assert found(verify(world.depot, world.ledger, max_messages=None)) == {"windows by the rules"}
@@ -107,10 +107,10 @@ class TestBounded:
         start, *steps_between, last = steps[1:]
         books, version = report.books[0], world.version()
         accepted = books.in_open_batches + books.in_closed_batches
-        assert start == VerifyProgress(version, 0, 1, 0, books.streams, 0, accepted, 0)
-        assert len(steps_between) == books.streams
-        assert steps_between[-1] == replace(start, derived_messages=accepted)
-        assert last == VerifyProgress(version, 1, 1, books.streams, books.streams, accepted, accepted, 0)
+        assert start == VerifyProgress(version, 0, 1, 0, books.stream_count, 0, accepted, 0)
+        assert len(steps_between) == books.stream_count
+        assert steps_between[-1] == replace(start, derived_message_count=accepted)
+        assert last == VerifyProgress(version, 1, 1, books.stream_count, books.stream_count, accepted, accepted, 0)
 
     def test_forgotten(self, world: World, embedded: EngineFactory) -> None:
         """When the beginning of the depot is gone, streams that began later are derived again, from the floors that
@@ -123,7 +123,7 @@ class TestBounded:
         world.publish(late, old)
         world.runner(embedded, rules=LATER).once()
         report = check(world)
-        assert (report.ok, report.books[0].redecided, report.books[0].derived_streams) == (True, 4, 1)
+        assert (report.ok, report.books[0].redecided, report.books[0].derived_stream_count) == (True, 4, 1)
         assert report.findings[1].startswith("the decisions on 9 of 10 streams")
         damage(world, setting("open", lambda row: row["key"] == "new", open_reason="size"))
         assert found(check(world)) == {"windows by the rules"}
@@ -132,7 +132,7 @@ class TestBounded:
         """Nothing is derived from a history with a gap, and the report says so."""
         damage(world, dropping("microbatch"))
         report = check(world)
-        assert (report.books[0].redecided, report.books[0].derived_streams) == (0, 0)
+        assert (report.books[0].redecided, report.books[0].derived_stream_count) == (0, 0)
         assert f"the decisions in ledger version {world.version()}, whose history is not whole" in report.findings
         assert found(report) & BY_DECISIONS == set()
 

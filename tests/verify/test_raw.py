@@ -55,7 +55,7 @@ class TestClean:
         last = report.books[-1]
         assert last.matched + last.rejected_by_format == last.messages_read
         assert last.redecided == last.matched
-        assert last.derived_streams == last.streams > 0
+        assert last.derived_stream_count == last.stream_count > 0
         reasons = {row["reason"] for row in world.rows("rejected")}
         assert reasons == {
             "duplicate", "format_columns", "format_conflict", "format_gap", "format_invalid", "format_repeated",

@@ -130,10 +130,10 @@ class TestClean:
         assert (since.ledger_version, since.microbatch) == (record.verified.ledger_version, record.verified.microbatch)
         assert (since.depot_version, since.verified_at) == (record.verified.depot_version, "2026-01-02T03:04:05+00:00")
         [books], [all_books] = report.books, everything.books
-        assert books.messages_read == books.matched == since.open_messages + sum(map(len, VERSIONS[4:]))
-        assert 0 < since.open_messages < sum(map(len, VERSIONS[:4]))
+        assert books.messages_read == books.matched == since.open_message_count + sum(map(len, VERSIONS[4:]))
+        assert 0 < since.open_message_count < sum(map(len, VERSIONS[:4]))
         assert (books.in_open_batches, books.depot_version) == (all_books.in_open_batches, all_books.depot_version)
-        assert books.microbatches == all_books.microbatches
+        assert books.microbatch_count == all_books.microbatch_count
         assert books.redecided == sum(map(len, VERSIONS[4:]))
         assert report.verified == everything.verified
 
@@ -143,7 +143,7 @@ class TestClean:
         assert (report.differences, report.findings, report.since_refused) == ((), (), None)
         assert report.books[0].redecided == 0
         assert report.since is not None
-        assert report.books[0].in_open_batches == report.books[0].messages_read == report.since.open_messages
+        assert report.books[0].in_open_batches == report.books[0].messages_read == report.since.open_message_count
 
     def test_from_record_to_record(self, later: World) -> None:
         """A report that relies on a record becomes the next record, on which the next one relies."""
@@ -202,7 +202,7 @@ def assert_clean(seed: int) -> None:
             assert (report.differences, report.findings) == ((), ()), version
             assert report.since is not None
             assert report.since.ledger_version == version
-            assert report.books[0].derived_streams == report.books[0].streams
+            assert report.books[0].derived_stream_count == report.books[0].stream_count
 
 
 def lose(batch: Row) -> None:

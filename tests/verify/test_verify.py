@@ -161,7 +161,7 @@ class TestClean:
         """Whoever asks is told before the depot is read, and how far each version is."""
         steps: list[VerifyProgress] = []
         verify(world.depot, world.ledger, [3, 1], steps.append)
-        progress = [(step.ledger_version, step.parts_done, step.parts) for step in steps]
+        progress = [(step.ledger_version, step.parts_done, step.part_count) for step in steps]
         assert progress == [(-1, 0, 0), (1, 0, 1), (1, 1, 1), (3, 0, 1), (3, 1, 1)]
 
     def test_independent(self):

@@ -31,8 +31,8 @@ def amend(
 
     with call.replayable_settings() as chosen:
         amendment = commit(chosen, branch, ReplayRange(keys=key or (), sources=source or ()).streams)
-    batches = pluralize(amendment.superseded_batches, "batch")
-    amended = pluralize(amendment.amended_batches, "amended batch")
+    batches = pluralize(amendment.superseded_batch_count, "batch")
+    amended = pluralize(amendment.amended_batch_count, "amended batch")
     lines = [
         f"{amended} in place of {batches}, with {pluralize(amendment.let_in, 'rejected message')} let in.",
         f"Microbatch {amendment.microbatch}. Read current_batches for these, closed_batches for what was closed.",

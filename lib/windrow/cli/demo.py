@@ -100,11 +100,11 @@ def _found(settings: Settings) -> dict[str, Any]:
     status = reading.status(settings.depot, settings.ledger, WallClock().now())
     closed = status.closed
     return {
-        "messages": status.totals.messages,
-        "closed_batches": closed.batches,
-        "messages_per_closed_batch": round(closed.messages / closed.batches, 1) if closed.batches else None,
-        "open_batches": status.open.batches,
-        "rejected": {row.reason: row.messages for row in status.rejected},
+        "message_count": status.totals.message_count,
+        "closed_batch_count": closed.batch_count,
+        "messages_per_closed_batch": round(closed.message_count / closed.batch_count, 1) if closed.batch_count else None,
+        "open_batch_count": status.open.batch_count,
+        "rejected_by_reason": {row.reason: row.message_count for row in status.rejections},
         "needed_delay": asdict(status.needed_delay),
     }
 
@@ -148,7 +148,7 @@ def _print(result: dict[str, Any], into: Path, query: str) -> None:
         f"{pluralize(result['closed_batches'], 'closed batch')}, {result['messages_per_closed_batch']} messages each; "
         f"{pluralize(result['open_batches'], 'batch')} still open, because the recording ends. A later run closes them."
     )
-    for reason, number in result["rejected"].items():
+    for reason, number in result["rejected_by_reason"].items():
         print_line(f"  rejected {number:>6,}  {reason}")
     print_line(_stall(result))
     if result["picture"]:
@@ -180,7 +180,7 @@ def _stall(result: dict[str, Any]) -> str:
     """Say what happens to the host whose messages came latest, and what would keep them."""
     allowed = result["needed_delay"]["max_delay_us"] // SECOND
     enough = -(-result["needed_delay"]["required_max_delay_us"] // SECOND)
-    late = result["rejected"]["too_old"]
+    late = result["rejected_by_reason"]["too_old"]
     return (
         f"{_stalling(result)} stalls: it falls silent, then sends everything it measured meanwhile at once, up to "
         f"{enough} s late. With max_delay = {allowed}s its batches are closed by then, so {late:,} of its "

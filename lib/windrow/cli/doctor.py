@@ -43,7 +43,7 @@ def doctor(
         findings = _findings(call, topology, start_spark)
     errors, warnings = (sum(finding.level == level for finding in findings) for level in ("error", "warning"))
     rows = [{"about": finding.about} | asdict(finding) for finding in findings]
-    document = {"ok": not errors, "errors": errors, "warnings": warnings, "findings": rows}
+    document = {"ok": not errors, "error_count": errors, "warning_count": warnings, "findings": rows}
     call.answer(document, tell=lambda: _print(findings, errors, warnings))
     return 1 if errors else 0
 

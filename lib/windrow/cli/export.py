@@ -91,7 +91,7 @@ def _print(result: ExportResult) -> None:
     """Say what was written and how to continue; on standard error if standard output is the file."""
     nouns = {"messages": "message", "rejected": "rejected message", "bytes": "refused record"}
     noun = nouns.get(result.what, "batch")
-    text = f"{result.file}: {pluralize(result.rows, noun)}. What comes later: --since {result.position}"
+    text = f"{result.file}: {pluralize(result.row_count, noun)}. What comes later: --since {result.position}"
     if result.file == "-":
         stderr_console.print(text, markup=False, soft_wrap=True)
     else:

@@ -36,15 +36,15 @@ def check_files(call: CommandContext, files: list[str], rejects: str | None, sam
 def _print(checked: FormatCheckResult, rejects: str | None) -> None:
     """Print what became of each file, the first bad records, the first good ones, and what they become."""
     for file in checked.files:
-        bad = f", {file.rejected:,} rejected ({pluralize(file.rejected_bytes, 'byte')})" if file.rejected else ""
-        several = f" ({pluralize(file.rows, 'row')})" if file.rows != file.accepted_count else ""
+        bad = f", {file.rejected:,} rejected ({pluralize(file.rejected_byte_count, 'byte')})" if file.rejected else ""
+        several = f" ({pluralize(file.row_count, 'row')})" if file.row_count != file.accepted_count else ""
         good = f"{pluralize(file.accepted_count, 'good record')}{several}"
-        print_line(f"{file.file}: {pluralize(file.bytes, 'byte')}, {good}{bad}", markup=False)
+        print_line(f"{file.file}: {pluralize(file.byte_count, 'byte')}, {good}{bad}", markup=False)
     if checked.rejected:
         _print_rejects(checked)
     if checked.sample:
         typed = [f"{name}\n{type_}" for name, type_ in checked.fields.items()]
-        rows = sum(file.rows for file in checked.files)
+        rows = sum(file.row_count for file in checked.files)
         kind = "good record" if rows == checked.accepted_count else "row"
         first = "the first" if rows > len(checked.sample) else "all"
         _print_table(f"{first} of {pluralize(rows, kind)}", typed, checked.sample)

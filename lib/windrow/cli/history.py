@@ -14,7 +14,7 @@ HEADS = {
     "kind": "kind",
     "depot": "depot",
     "depot_version": "version",
-    "messages": "read",
+    "message_count": "read",
     "rejected": "rejected",
     "started_at": "started",
     "prime_ms": "prime",

@@ -64,14 +64,14 @@ def ingest(
                 "Make them the same, or leave out --format.",
             )
         read = ingest_raw(chosen, chosen.depot, files, raw_source, quiet=call.json)
-        size, chunks = (sum(getattr(result, name) for result in read) for name in ("bytes", "chunks"))
-        call.answer({"bytes": size, "chunks": chunks, "files": read})
+        size, chunks = (sum(getattr(result, name) for result in read) for name in ("byte_count", "chunk_count"))
+        call.answer({"byte_count": size, "chunk_count": chunks, "files": read})
         return 0
     if raw_source is not None:
         raise SettingsError(f"--raw-source is for raw files, not for --format {format_}", "Leave it out.")
     chosen = call.engine_settings()
     results = ingest_files(chosen, files, format_, quiet=call.json)
-    call.answer({"messages": sum(file.messages for file in results), "files": results})
+    call.answer({"message_count": sum(file.message_count for file in results), "files": results})
     return 0
 
 
@@ -128,7 +128,7 @@ def ingest_raw(
 def _raw_sentence(ingested: RawIngestResult) -> str:
     if ingested.already_ingested:
         return f"{ingested.file}: nothing new, the depot has it already."
-    size, chunks = pluralize(ingested.bytes, "byte"), pluralize(ingested.chunks, "chunk")
+    size, chunks = pluralize(ingested.byte_count, "byte"), pluralize(ingested.chunk_count, "chunk")
     several = (
         f"{ingested.version_count} versions of the depot, the last one"
         if ingested.version_count > 1
@@ -145,4 +145,4 @@ def _sentence(ingested: IngestResult) -> str:
         return f"{ingested.file}: nothing new, the depot has it already."
     note = " No arrival times: received_at = event_time." if ingested.stamped_by_event_time else ""
     version = ingested.depot_version
-    return f"{ingested.file}: {pluralize(ingested.messages, 'message')} in depot version {version}.{note}"
+    return f"{ingested.file}: {pluralize(ingested.message_count, 'message')} in depot version {version}.{note}"

@@ -91,17 +91,17 @@ def _timeline(
     )
     batches, rejected = time_range.batches.num_rows, time_range.rejected.num_rows
     holds = f"{pluralize(batches, 'batch')} and {pluralize(rejected, 'rejected message')}"
-    lines = [f"{pluralize(len(time_range.chosen), 'stream')} of {time_range.streams:,} with {holds}."]
+    lines = [f"{pluralize(len(time_range.chosen), 'stream')} of {time_range.stream_count:,} with {holds}."]
     if batches > picture.MAX_LINES:
         lines.append("The windows are too many to be drawn; a shorter range (--from, --to) or one --key shows them.")
     drawn = [{"source": source, "key": key} for source, key in time_range.chosen]
-    return chart, {"streams": time_range.streams, "drawn": drawn, "batches": batches, "rejected": rejected}, lines
+    return chart, {"stream_count": time_range.stream_count, "drawn": drawn, "batch_count": batches, "rejected": rejected}, lines
 
 
 def _title(time_range: TimeRange) -> str:
     names = ", ".join(sorted({key for _, key in time_range.chosen}))
-    if time_range.streams > len(time_range.chosen) or len(time_range.chosen) > FEW_NAMES:
-        names = f"The {pluralize(len(time_range.chosen), 'busiest stream')} of {time_range.streams:,}"
+    if time_range.stream_count > len(time_range.chosen) or len(time_range.chosen) > FEW_NAMES:
+        names = f"The {pluralize(len(time_range.chosen), 'busiest stream')} of {time_range.stream_count:,}"
     return f"{names}: from event time to processing time"
 
 
@@ -114,7 +114,7 @@ def _batches(ledger: str, key: str | None, source: str | None, start: int | None
     chart = picture.batches(distribution, title=f"{of or 'All streams'}: batches and delays")
     outcomes = distribution.messages()
     rejected = sum(outcomes.values()) - outcomes.get("accepted", 0)
-    document = {"batches": distribution.sizes.num_rows, "messages": outcomes.get("accepted", 0), "rejected": rejected}
+    document = {"batch_count": distribution.sizes.num_rows, "message_count": outcomes.get("accepted", 0), "rejected": rejected}
     return (
         chart,
         document,
@@ -129,5 +129,5 @@ def _microbatches(ledger: str, start: int | None, end: int | None) -> Plot:
     history = reading.history(ledger, start, end)
     chart = picture.microbatches(history)
     first, last = (history["microbatch"][place].as_py() for place in (0, -1))
-    document = {"microbatches": history.num_rows, "first": first, "last": last}
+    document = {"microbatch_count": history.num_rows, "first": first, "last": last}
     return chart, document, [f"{pluralize(history.num_rows, 'microbatch')}, from {first:,} to {last:,}."]

@@ -118,8 +118,8 @@ def _produce_raw(call: CommandContext, file: str, source: str, end_source: bool)
         else f"{source} continues with chunk {result.sequence + 1:,}."
     )
     stopped = " Stopped before the end of the input." if result.stopped else ""
-    sent = f"{pluralize(result.bytes, 'byte')} sent as {pluralize(result.chunks, 'chunk')}"
-    call.answer(result, f"{sent}. {ended if result.chunks else 'Nothing came.'}{stopped}")
+    sent = f"{pluralize(result.byte_count, 'byte')} sent as {pluralize(result.chunk_count, 'chunk')}"
+    call.answer(result, f"{sent}. {ended if result.chunk_count else 'Nothing came.'}{stopped}")
 
 
 def _require_raw_alone(id_: str | None, map_: list[str] | None, no_resume: bool, strict: bool) -> None:
@@ -161,7 +161,7 @@ def _closing(producer: P) -> Iterator[P]:
 
 
 def _sentence(result: ProduceResult) -> str:
-    sentences = [f"{pluralize(result.messages, 'message')} sent, {result.messages_per_second:,.0f}/s."]
+    sentences = [f"{pluralize(result.message_count, 'message')} sent, {result.messages_per_second:,.0f}/s."]
     if result.rejected:
         verb = "is not a valid message and" if result.rejected == 1 else "are not valid messages and"
         sentences.append(f"{result.rejected:,} of them {verb} will be rejected.")

@@ -141,10 +141,10 @@ def _figure(value: Any) -> str:
 def _lines(checked: QualityResult) -> list[str]:
     failed = checked.failures("info")
     grave = [f"{sum(outcome.severity == severity for outcome in failed)} {severity}" for severity in COLOURS]
-    looked = ", ".join(pluralize(checked.rows[state], noun) for state, noun in NAMES.items())
+    looked = ", ".join(pluralize(checked.row_counts[state], noun) for state, noun in NAMES.items())
     empty = [NAMES[state] for state in checked.empty_states if state in NAMES]
     return [
-        f"looked at {looked}, {pluralize(checked.rows['microbatch'], 'microbatch')}",
+        f"looked at {looked}, {pluralize(checked.row_counts['microbatch'], 'microbatch')}",
         *([f"nothing to look at: no {', no '.join(empty)}"] if empty else []),
         *([f"Data Docs: {checked.docs}"] if checked.docs else []),
         f"{pluralize(len(checked.outcomes), 'expectation')}, {', '.join(grave)} failed"

@@ -130,9 +130,9 @@ def _print_sets(results: dict[str, Replay]) -> None:
         ("as recorded", recorded, None),
         *((file, result.replayed, result.comparison) for file, result in results.items()),
     ]:
-        same = side.batches if comparison is None else comparison.unchanged
-        elsewhere = 0 if comparison is None else comparison.moved_messages
-        numbers = f"{side.batches:>10,}  {sum(side.rejected.values()):>10,}  {same:>10,}  {elsewhere:>18,}"
+        same = side.batch_count if comparison is None else comparison.unchanged
+        elsewhere = 0 if comparison is None else comparison.moved_message_count
+        numbers = f"{side.batch_count:>10,}  {sum(side.rejected_by_reason.values()):>10,}  {same:>10,}  {elsewhere:>18,}"
         print_line(f"{name:{width}}  {numbers}", markup=False)
 
 
@@ -150,14 +150,14 @@ def _tell_topology(result: TopologyReplay, continue_: bool) -> None:
         )
         for example in difference.examples:
             print_line(f"   recorded {example['recorded']}\n   replayed {example['replayed']}", markup=False)
-    states = ", ".join(f"{name} {pluralize(rows, 'row')}" for name, rows in result.rows.items())
+    states = ", ".join(f"{name} {pluralize(rows, 'row')}" for name, rows in result.row_counts.items())
     outcome = "the states differ" if result.differences else "the states are equal"
     print_line(
-        f"{pluralize(result.microbatches, 'microbatch')} of {result.topology} again: {outcome} ({states}).",
+        f"{pluralize(result.microbatch_count, 'microbatch')} of {result.topology} again: {outcome} ({states}).",
         markup=False,
     )
     if continue_:
-        print_line(f"Then {pluralize(result.live_microbatches, 'microbatch')} of what came since.")
+        print_line(f"Then {pluralize(result.live_microbatch_count, 'microbatch')} of what came since.")
 
 
 def _rules(file: str | None, chosen: Settings, flags: dict[str, str | None]) -> Rules | None:
@@ -175,14 +175,14 @@ def _rules(file: str | None, chosen: Settings, flags: dict[str, str | None]) -> 
 def _print(result: Replay) -> None:
     recorded, replayed = result.recorded, result.replayed
     print_line(
-        f"{pluralize(result.messages, 'message')} of depot versions {result.first_depot_version} to "
+        f"{pluralize(result.message_count, 'message')} of depot versions {result.first_depot_version} to "
         f"{result.last_depot_version}, {_how(result)}"
     )
     for name, side in (("ledger", recorded), ("replay", replayed)):
-        refused = sum(side.rejected.values())
+        refused = sum(side.rejected_by_reason.values())
         print_line(
-            f"{name}  {pluralize(side.batches, 'batch')}, {refused:,} rejected, in "
-            f"{pluralize(side.microbatches, 'microbatch')}; digest {side.digest}"
+            f"{name}  {pluralize(side.batch_count, 'batch')}, {refused:,} rejected, in "
+            f"{pluralize(side.microbatch_count, 'microbatch')}; digest {side.digest}"
         )
     if result.comparison is None:
         print_line("[green]equal[/green], to the last byte")
@@ -217,7 +217,7 @@ def _differ(result: Replay, comparison: Comparison) -> None:
     _more(sum(comparison.counts.values()) - len(comparison.changes), "change")
     for move in comparison.moves:
         print_line(f"  {_moved(move)}", markup=False)
-    _more(comparison.moved_messages - sum(move.messages for move in comparison.moves), "message")
+    _more(comparison.moved_message_count - sum(move.message_count for move in comparison.moves), "message")
     if not result.ok:
         print_line(
             "The depot or the ledger is not what it was, or an older Windrow wrote it: `windrow verify` says which."
@@ -233,13 +233,13 @@ def _counts(comparison: Comparison) -> str:
     }
     parts = [f"{number:,} {words[kind]}" for kind, number in comparison.counts.items() if number]
     return ", ".join(
-        [f"{comparison.unchanged:,} the same", *parts, f"{pluralize(comparison.moved_messages, 'message')} elsewhere"]
+        [f"{comparison.unchanged:,} the same", *parts, f"{pluralize(comparison.moved_message_count, 'message')} elsewhere"]
     )
 
 
 def _print_change(change: ReplayChange) -> None:
     colour = COLOURS[change.kind]
-    before, after = change.messages
+    before, after = change.message_counts
     size = {"removed": f"{before:,}", "added": f"{after:,}"}.get(change.kind, f"{before:,} -> {after:,}")
     becomes = f" -> {change.new_id}" if change.new_id else ""
     print_line(f"  [{colour}]{change.kind}[/{colour}]  {escape(change.id + becomes)}  messages {size}")
@@ -251,7 +251,7 @@ def _moved(move: Move) -> str:
     places = [place or "nowhere" for place in (move.before, move.after)]
     example = move.example
     first = f"{example['source'] or repr('')} {example['key']} {example['type']} {example['event_time']}"
-    return f"{pluralize(move.messages, 'message')}: {places[0]} -> {places[1]}, first {first}"
+    return f"{pluralize(move.message_count, 'message')}: {places[0]} -> {places[1]}, first {first}"
 
 
 def _more(number: int, noun: str) -> None:

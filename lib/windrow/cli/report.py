@@ -48,7 +48,7 @@ def report(
     level, headline = verdict(page.problems)
     document = {
         "file": out,
-        "bytes": size,
+        "byte_count": size,
         "verdict": level,
         "problems": [asdict(problem) for problem in page.problems],
         "charts": [chart.name for chart in page.charts],

@@ -34,7 +34,7 @@ def run_and_print(
 ) -> None:
     """Run microbatches and print what they did, `nothing` if they did nothing."""
     summary = run(settings, work, quiet=call.json, config=call.config, dry_run=dry_run, may_idle=may_idle)
-    document = _document(summary, "messages", "accepted", "rejected", "opened", "closed")
+    document = _document(summary, "message_count", "accepted", "rejected", "opened", "closed")
     document |= {"maintained": summary.maintained} | ({"dry_run": True} if dry_run else {})
     call.answer(
         document, describe_run(summary, nothing), *(["This was a dry run: nothing was written."] if dry_run else [])
@@ -88,7 +88,7 @@ def run_topology(
     with watch_run(settings.log, clock.stop) as install, open_topology(topology, settings, clock) as runner:
         install()
         summary = work(runner)
-    call.answer(_document(summary, "messages", "rejected"), sentence or _topology_sentence(summary, nothing))
+    call.answer(_document(summary, "message_count", "rejected"), sentence or _topology_sentence(summary, nothing))
 
 
 def run_topologies(call: CommandContext, topologies: Sequence[Topology], settings: Settings, work: Work) -> None:
@@ -119,8 +119,8 @@ def _run_document(run: TopologyRun) -> dict[str, object]:
         "topology": run.topology.name,
         "error": None if run.error is None else first_line(run.error),
         "paused": summary.paused,
-        "microbatches": len(summary.microbatches),
-        "messages": summary.total("messages"),
+        "microbatch_count": len(summary.microbatches),
+        "message_count": summary.total("message_count"),
         "rejected": summary.total("rejected"),
     }
 
@@ -163,7 +163,7 @@ def describe_run(summary: RunSummary, nothing: str = NOTHING) -> str:
     if not summary.microbatches:
         return f"{_nothing(summary, nothing)}{_maintained(summary)}"
     return (
-        f"{pluralize(len(summary.microbatches), 'microbatch')}: {pluralize(summary.total('messages'), 'message')} "
+        f"{pluralize(len(summary.microbatches), 'microbatch')}: {pluralize(summary.total('message_count'), 'message')} "
         f"read, {summary.total('accepted'):,} accepted, {summary.total('rejected'):,} rejected; "
         f"{pluralize(summary.total('opened'), 'batch')} opened, {summary.total('closed'):,} closed."
         f"{_maintained(summary)}"
@@ -176,7 +176,7 @@ def _topology_sentence(summary: RunSummary, nothing: str) -> str:
     if not summary.microbatches:
         return _nothing(summary, nothing)
     rejected = f", {summary.total('rejected'):,} rejected" if summary.total("rejected") else ""
-    read = f"{pluralize(summary.total('messages'), 'message')} read{rejected}"
+    read = f"{pluralize(summary.total('message_count'), 'message')} read{rejected}"
     return f"{pluralize(len(summary.microbatches), 'microbatch')}: {read}."
 
 

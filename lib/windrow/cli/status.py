@@ -210,7 +210,7 @@ def _lines(status: Status, own: AlgorithmView) -> list[str]:
 
 def _totals(status: Status) -> str:
     totals = status.totals
-    return f"{pluralize(totals.messages, 'message')} in {pluralize(totals.microbatches, 'microbatch')}"
+    return f"{pluralize(totals.message_count, 'message')} in {pluralize(totals.microbatch_count, 'microbatch')}"
 
 
 def _depot(depot: DepotStatus, named: bool) -> str:
@@ -236,9 +236,9 @@ def _reach(status: Status) -> str:
 
 def _microbatches(status: Status) -> Table:
     of_topology = any(row.depot for row in status.microbatches)
-    names = ["microbatch", "kind", *(["depot"] if of_topology else []), "messages", "rejected"]
+    names = ["microbatch", "kind", *(["depot"] if of_topology else []), "message_count", "rejected"]
     names += [*([] if of_topology else ["opened", "closed"]), "prime_ms", "plan_ms", "process_ms"]
-    heads = [{"messages": "read"}.get(name, name.removesuffix("_ms")) for name in names]
+    heads = [{"message_count": "read"}.get(name, name.removesuffix("_ms")) for name in names]
     last = [tuple(_figure(getattr(row, name)) for name in names) for row in status.microbatches]
     return text_table(heads, last, title="last microbatches (phases in ms)", title_style="bold")
 
@@ -271,7 +271,7 @@ def _of_batcher(status: BatcherStatus, most: int | None) -> AlgorithmView:
     lines = [
         *_kafka(status),
         f"open    {open_text(status)}",
-        f"closed  {pluralize(status.closed.batches, 'batch')} with {pluralize(status.closed.messages, 'message')}",
+        f"closed  {pluralize(status.closed.batch_count, 'batch')} with {pluralize(status.closed.message_count, 'message')}",
     ]
     sources = len(status.clocks)
     behind = f"clocks: the {most} sources of {sources:,} that are furthest behind; --sources shows all"
@@ -280,7 +280,7 @@ def _of_batcher(status: BatcherStatus, most: int | None) -> AlgorithmView:
         *needed_lines(status.needed_delay, most),
         *(f"hint: {hint}" for hint in status.hints),
     ]
-    batches = f"{status.open.batches:,} open, {status.closed.batches:,} closed, {status.totals.rejected:,} rejected"
+    batches = f"{status.open.batch_count:,} open, {status.closed.batch_count:,} closed, {status.totals.rejected:,} rejected"
     return AlgorithmView(f"rules {rules}", False, lines, _tables(status, most), remarks, batches)
 
 
@@ -341,8 +341,8 @@ def _tables(status: BatcherStatus, most: int | None) -> list[Table]:
         shown = tuple(sorted(shown, key=lambda row: row.clock)[:most])
     clocks = [(row.source or "''", *map(short_time, (row.clock, row.floor, row.seen_at))) for row in shown]
     refused = [
-        (row.reason, f"{row.messages:,}", missed_text(row.missed_by_us) if row.missed_by_us else "")
-        for row in status.rejected
+        (row.reason, f"{row.message_count:,}", missed_text(row.missed_by_us) if row.missed_by_us else "")
+        for row in status.rejections
     ]
     return [
         text_table(("source", "clock", "floor", "seen at"), clocks, title="clocks (UTC)", title_style="bold"),

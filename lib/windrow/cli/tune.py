@@ -88,7 +88,7 @@ def _document(
     recent_messages: Recent, trial: Trial, rules: Rules, tuned: pa.Table, advice: Advice, out: Path | None
 ) -> dict[str, Any]:
     return {
-        "messages": trial.messages,
+        "message_count": trial.messages,
         "read": recent_messages.messages.num_rows,
         "truncated": recent_messages.truncated,
         "depot_versions": [recent_messages.first, recent_messages.last],
@@ -186,7 +186,7 @@ def _window_cells(row: dict[str, Any]) -> list[str]:
     whole = [row[f"intact_rounds_percent_{name}"] for name in ("message", "midpoint", "keep", "aligned")]
     return [
         row["window"] + "*" * bool(row["warning"]),
-        f"{row['batches']:,}",
+        f"{row['batch_count']:,}",
         "" if mean is None else f"{mean:,.1f}",
         f"{row['slivers']:,}",
         *("" if percent is None else f"{percent:.0f} %" for percent in whole),

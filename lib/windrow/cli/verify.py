@@ -100,12 +100,12 @@ def _of_topology(call: CommandContext, topology: str, replay: bool, strict: bool
 
 def _books_of_topology(report: TopologyReport) -> Iterator[str]:
     for depot in report.depots:
-        counted = "not counted" if depot.depot_rows is None else f"{depot.depot_rows:,} there"
+        counted = "not counted" if depot.depot_row_count is None else f"{depot.depot_row_count:,} there"
         versions = "nothing read" if depot.first is None else f"versions {depot.first} to {depot.last}"
-        yield f"depot {depot.name}, {versions}: {pluralize(depot.recorded_rows, 'row')} taken, {counted}"
+        yield f"depot {depot.name}, {versions}: {pluralize(depot.recorded_row_count, 'row')} taken, {counted}"
     for state in report.states:
         again = "" if state.replayed is None else f"; replayed {state.replayed[:16]}"
-        content = f"{pluralize(state.rows, 'row')} in {pluralize(state.files, 'file')}"
+        content = f"{pluralize(state.row_count, 'row')} in {pluralize(state.file_count, 'file')}"
         yield f"state {state.name}: {content}, digest {state.digest[:16]}{again}"
 
 
@@ -152,12 +152,12 @@ def _how_far(standing: VerifyProgress) -> str:
     """Say what is verified, what of it is done and what is left."""
     if standing.ledger_version < 0:
         return "the files of both tables, and reading the depot"
-    left = pluralize(standing.parts - standing.parts_done, "part")
-    differences = pluralize(standing.differences, "difference") if standing.differences else "no difference"
+    left = pluralize(standing.part_count - standing.parts_done, "part")
+    differences = pluralize(standing.difference_count, "difference") if standing.difference_count else "no difference"
     return (
-        f"ledger version {standing.ledger_version}: {standing.parts_done:,} of {pluralize(standing.parts, 'part')} "
-        f"done, {left} left; {standing.proven_streams:,} of {pluralize(standing.streams, 'stream')} proven; "
-        f"{standing.derived_messages:,} of {pluralize(standing.messages, 'message')} derived again; "
+        f"ledger version {standing.ledger_version}: {standing.parts_done:,} of {pluralize(standing.part_count, 'part')} "
+        f"done, {left} left; {standing.proven_stream_count:,} of {pluralize(standing.stream_count, 'stream')} proven; "
+        f"{standing.derived_message_count:,} of {pluralize(standing.message_count, 'message')} derived again; "
         f"{differences} so far"
     )
 
@@ -169,8 +169,8 @@ def _relied_on(report: Report) -> Iterator[str]:
         recorded = f"verified on {since.verified_at}" if since.verified_at else "of which there is no record"
         yield (
             f"relies on ledger version {since.ledger_version}, {recorded}: microbatches up to {since.microbatch:,}, "
-            f"depot up to version {since.depot_version:,}; open then: {pluralize(since.open_messages, 'message')} in "
-            f"{pluralize(since.open_batches, 'batch')}"
+            f"depot up to version {since.depot_version:,}; open then: {pluralize(since.open_message_count, 'message')} in "
+            f"{pluralize(since.open_batch_count, 'batch')}"
         )
 
 
@@ -181,7 +181,7 @@ def _books_of_batcher(report: Report) -> Iterator[str]:
         by_format = f" ({books.rejected_by_format:,} of them by the format)" if books.rejected_by_format else ""
         yield (
             f"ledger version {books.ledger_version} (depot version {books.depot_version}, "
-            f"{pluralize(books.microbatches, 'microbatch')}): {pluralize(books.messages_read, 'message')} {read} = "
+            f"{pluralize(books.microbatch_count, 'microbatch')}): {pluralize(books.messages_read, 'message')} {read} = "
             f"{books.in_open_batches:,} in open batches + {books.in_closed_batches:,} in closed batches "
             f"+ {books.rejected:,} rejected{by_format}"
         )
@@ -193,7 +193,7 @@ def _books_of_batcher(report: Report) -> Iterator[str]:
             yield f"  not checked: {books.unchecked:,} of {pluralize(books.messages_read, 'message')}"
         yield (
             f"  derived again: {pluralize(books.redecided, 'decision')}, "
-            f"the batches of {books.derived_streams:,} of {pluralize(books.streams, 'stream')}"
+            f"the batches of {books.derived_stream_count:,} of {pluralize(books.stream_count, 'stream')}"
         )
 
 

@@ -77,5 +77,5 @@ class Bar(Observer):
 
     def committed(self, committed: CommittedMicrobatch) -> None:
         """Move on."""
-        self._done += committed.messages
+        self._done += committed.message_count
         self._show(self._done, self._total)

@@ -28,7 +28,7 @@ class IngestResult:
     """What ingesting one file added, in which depot version; an `already_ingested` file adds nothing."""
 
     file: str
-    messages: int
+    message_count: int
     depot_version: int
     already_ingested: bool
     stamped_by_event_time: bool

@@ -19,7 +19,7 @@ class CommittedMicrobatch:
     """A committed microbatch; phases in milliseconds.
 
     `depot_version` is how far the depot was read (None in a topology, where `depots` says it by name). `reasons` counts
-    the rejected messages by reason, `open_batches` the batches that are open afterwards. `lag_ms` is the time from the
+    the rejected messages by reason, `open_batch_count` the batches that are open afterwards. `lag_ms` is the time from the
     arrival of the newest message to the commit (None without a valid stamp). `lag_ms` and `commit_ms` are None if
     another process committed, because the history does not have them.
     """
@@ -28,13 +28,13 @@ class CommittedMicrobatch:
     kind: Kind
     attempt: int
     depot_version: int | None
-    messages: int
+    message_count: int
     accepted: int
     rejected: int
     reasons: Mapping[str, int] | None
     opened: int
     closed: int
-    open_batches: int | None
+    open_batch_count: int | None
     processed_on: str
     commit_mode: str
     prime_ms: float
@@ -55,15 +55,15 @@ class CommittedMicrobatch:
 
 
 RECORDED = {
-    name: "messages_read" if name == "messages" else name
+    name: "messages_read" if name == "message_count" else name
     for name in CommittedMicrobatch.__dataclass_fields__
-    if name not in ("reasons", "open_batches", "lag_ms", "commit_ms", "depots")
+    if name not in ("reasons", "open_batch_count", "lag_ms", "commit_ms", "depots")
 }
 
 
 def read_committed(history: pa.Table) -> list[CommittedMicrobatch]:
     """Return the microbatches of history rows (`tables.HISTORY`), in their order."""
-    unknown: dict[str, Any] = {"reasons": None, "open_batches": None}
+    unknown: dict[str, Any] = {"reasons": None, "open_batch_count": None}
     return [
         CommittedMicrobatch(**unknown | {name: row.get(column) for name, column in RECORDED.items()})
         for row in history.to_pylist()

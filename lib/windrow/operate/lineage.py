@@ -62,7 +62,7 @@ class LineageEvents(Observer):
     def committed(self, committed: CommittedMicrobatch) -> None:
         """Emit RUNNING with the depot versions that were reached and the ledger version that has them."""
         versions = {"": committed.depot_version, **committed.depots}
-        read = committed.messages if len(self._run.depots) == 1 else None
+        read = committed.message_count if len(self._run.depots) == 1 else None
         self._inputs = [self._input(depot, versions.get(name), read) for name, depot in self._run.depots.items()]
         self._outputs = [self._output(self._ledger_version(committed.microbatch))]
         self._emit(RunState.RUNNING)

@@ -67,7 +67,7 @@ class PrometheusMetrics(Observer):
         """Count a microbatch."""
         ledger = self._ledger
         self._microbatches.labels(ledger, committed.kind).inc()
-        self._messages.labels(ledger).inc(committed.messages)
+        self._messages.labels(ledger).inc(committed.message_count)
         self._accepted.labels(ledger).inc(committed.accepted)
         self._opened.labels(ledger).inc(committed.opened)
         self._closed.labels(ledger).inc(committed.closed)
@@ -78,8 +78,8 @@ class PrometheusMetrics(Observer):
             self._version.labels(ledger).set(committed.depot_version)
         self._committed_at.labels(ledger).set(self._clock.now() / 1_000_000)
         # A microbatch of another process, or without messages, lacks some measurements.
-        if committed.open_batches is not None:
-            self._open.labels(ledger).set(committed.open_batches)
+        if committed.open_batch_count is not None:
+            self._open.labels(ledger).set(committed.open_batch_count)
         if committed.lag_ms is not None:
             self._lag.labels(ledger).set(committed.lag_ms / 1_000)
         for phase, took in committed.phases().items():

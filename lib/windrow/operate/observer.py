@@ -16,11 +16,11 @@ from windrow.operate.log import log
 from windrow.settings.settings import Settings
 from windrow.version import VERSION
 
-COUNTS = ("messages", "accepted", "rejected", "opened", "closed")
+COUNTS = ("message_count", "accepted", "rejected", "opened", "closed")
 # What the line of a microbatch says of it, before and after the engine.
 FIRST = (
-    "kind", "attempt", "depot_version", "messages", "accepted", "rejected", "reasons", "opened", "closed",
-    "open_batches", "processed_on",
+    "kind", "attempt", "depot_version", "message_count", "accepted", "rejected", "reasons", "opened", "closed",
+    "open_batch_count", "processed_on",
 )  # fmt: skip
 LAST = ("prime_ms", "plan_ms", "process_ms", "commit_ms", "lag_ms")
 
@@ -103,7 +103,7 @@ class LogObserver(Observer):
     def committed(self, committed: CommittedMicrobatch) -> None:
         """Log the counts of a microbatch and the durations of its phases (milliseconds)."""
         self._totals.update({name: getattr(committed, name) for name in COUNTS})
-        self._totals["microbatches"] += 1
+        self._totals["microbatch_count"] += 1
         if committed.kind == "rules":
             rules = to_toml(self._run.settings.rules.model_dump())
             log.info("rules changed", number=committed.microbatch, **rules)
@@ -125,7 +125,7 @@ class LogObserver(Observer):
     def ended(self, error: BaseException | None) -> None:
         """Log the totals; the command prints the error itself."""
         seconds = round(self._run.clock.elapsed() - self._begun, 3)
-        totals = {name: self._totals[name] for name in ("microbatches", *COUNTS)} | {"seconds": seconds}
+        totals = {name: self._totals[name] for name in ("microbatch_count", *COUNTS)} | {"seconds": seconds}
         if error is None:
             log.info("run ended", **totals)
         else:

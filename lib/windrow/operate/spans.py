@@ -16,7 +16,7 @@ try:
 except ImportError as missing:
     raise MissingExtraError("spans need opentelemetry-api", "pip install 'windrow-delta[otel]'") from missing
 
-COUNTS = ("messages", "accepted", "rejected", "opened", "closed", "open_batches")
+COUNTS = ("message_count", "accepted", "rejected", "opened", "closed", "open_batch_count")
 NANOSECONDS = 1_000  # of a microsecond
 
 

@@ -136,8 +136,8 @@ class Fingerprint:
 class RawProduceResult:
     """The result: bytes and chunks sent, the number of the last chunk (0 for none), and whether it was `stopped`."""
 
-    bytes: int
-    chunks: int
+    byte_count: int
+    chunk_count: int
     sequence: int
     is_source_ended: bool
     stopped: bool

@@ -38,7 +38,7 @@ class CommitSample:
     """A commit: when it ended (monotonic seconds), its messages and bytes, seconds in the queue and of the commit."""
 
     ended: float
-    messages: int
+    message_count: int
     byte_count: int
     queued_sum: float
     queued_most: float
@@ -57,7 +57,7 @@ class Counters:
 
     def committed(self, request: CommitSample) -> None:
         """Count a commit."""
-        self.messages += request.messages
+        self.messages += request.message_count
         self.requests += 1
         self._recent.append(request)
         self._forget(request.ended)
@@ -66,7 +66,7 @@ class Counters:
         """Return the current figures."""
         self._forget(now)
         recent = list(self._recent)
-        requests, messages = len(recent), sum(commit.messages for commit in recent)
+        requests, messages = len(recent), sum(commit.message_count for commit in recent)
         return ProducerMetrics(
             record_send_total=self.messages,
             record_send_rate=_ratio(messages, min(now - self._begun, WINDOW_SECONDS)),

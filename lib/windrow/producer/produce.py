@@ -28,7 +28,7 @@ TOLD = 10  # faults that are logged one by one
 class ProduceResult:
     """The result: `messages` lines were sent, of which `rejected` are not messages; `skipped` were there before."""
 
-    messages: int = 0
+    message_count: int = 0
     rejected: int = 0
     skipped: int = 0
     has_unterminated_line: bool = False
@@ -42,7 +42,7 @@ class ProduceResult:
     @property
     def line(self) -> int:
         """Return the last line that is in the depot."""
-        return self.skipped + self.messages
+        return self.skipped + self.message_count
 
 
 class LineSender:
@@ -87,7 +87,7 @@ class LineSender:
             raise type(error)(error.message, f"{error.hint} {self._reached(resume)}") from error
         self.done.stopped = self._lines.stopped
         self.done.seconds = time.monotonic() - began
-        self.done.messages_per_second = self.done.messages / max(self.done.seconds, 1e-6)
+        self.done.messages_per_second = self.done.message_count / max(self.done.seconds, 1e-6)
         return self.done
 
     def _skip(self, position: Position) -> None:
@@ -147,10 +147,10 @@ class LineSender:
         for fault in portion.faults[: TOLD - len(result.invalid_lines)]:
             result.invalid_lines.append(fault)
             log.warning("no message", line=fault.line, reason=fault.reason)
-        result.messages += portion.table.num_rows
+        result.message_count += portion.table.num_rows
         result.rejected += len(portion.faults)
         result.sequence, result.depot_version = ack.sequence, ack.version
-        self._committed(result.messages)
+        self._committed(result.message_count)
 
     def _other(self, why: str) -> InputMismatchError:
         return InputMismatchError(

@@ -35,7 +35,7 @@ class StatusMetric:
 
 COMMON = {
     "lag": StatusMetric("time", "how long the oldest message waits", lambda now: round(now.lag.seconds * SECOND)),
-    "lag_messages": StatusMetric("count", "messages that wait", lambda now: now.lag.messages),
+    "lag_messages": StatusMetric("count", "messages that wait", lambda now: now.lag.message_count),
     "lag_versions": StatusMetric("count", "depot versions that wait", lambda now: now.versions_waiting),
     "rejected": StatusMetric("count", "rejected messages", lambda now: now.totals.rejected),
     "rejected_recently": StatusMetric(
@@ -51,8 +51,8 @@ COMMON = {
     "paused": StatusMetric("flag", "the ledger is paused", lambda now: int(now.ledger.paused)),
 }
 OF_BATCHER = {
-    "open_batches": StatusMetric("count", "open batches", lambda now: now.open.batches),
-    "open_messages": StatusMetric("count", "messages in open batches", lambda now: now.open.messages),
+    "open_batches": StatusMetric("count", "open batches", lambda now: now.open.batch_count),
+    "open_messages": StatusMetric("count", "messages in open batches", lambda now: now.open.message_count),
     "oldest_open_age": StatusMetric(
         "time",
         "how long ago the window that is open longest began, by its source's clock",

@@ -54,8 +54,8 @@ class OpenBatchStatus:
     backfill of last year's messages it is seconds, not a year.
     """
 
-    batches: int
-    messages: int
+    batch_count: int
+    message_count: int
     oldest: OldestBatch | None
     oldest_age_seconds: float
 
@@ -64,8 +64,8 @@ class OpenBatchStatus:
 class ClosedBatches:
     """How many batches are closed, and how many messages they hold."""
 
-    batches: int
-    messages: int
+    batch_count: int
+    message_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Rejections:
     """The messages rejected for a reason, and the most by which one of them missed."""
 
     reason: str
-    messages: int
+    message_count: int
     missed_by_us: int
 
 
@@ -122,7 +122,7 @@ class BatcherStatus(Status):
     clocks: tuple[SourceClock, ...]
     open: OpenBatchStatus
     closed: ClosedBatches
-    rejected: tuple[Rejections, ...]
+    rejections: tuple[Rejections, ...]
     hints: tuple[str, ...]
     needed_delay: NeededDelay
     kafka: KafkaLag | None = None
@@ -144,7 +144,7 @@ def status(depot: str, ledger: str, now: int) -> BatcherStatus:
         clocks=_clocks(book),
         open=_open(book, progress.max_delay_us, now),
         closed=ClosedBatches(**one_row(book, "closed", BATCHES)),
-        rejected=tuple(Rejections(**row) for row in records(book.rows("rejected", REJECTED, rest=BY_REASON))),
+        rejections=tuple(Rejections(**row) for row in records(book.rows("rejected", REJECTED, rest=BY_REASON))),
         hints=hints,
         needed_delay=needed,
     )
@@ -162,11 +162,11 @@ def count_waiting(depot: str, ledger: str) -> int | None:
         read = open_ledger(ledger).progress().depot_version
     except TableMissingError:
         read = -1
-    return waiting_versions(log, read).messages
+    return waiting_versions(log, read).message_count
 
 
-BATCHES = "count(*) AS batches, coalesce(sum(message_count), 0) AS messages"
-REJECTED = "reason, count(*) AS messages, coalesce(max(missed_by_us), 0) AS missed_by_us"
+BATCHES = "count(*) AS batch_count, coalesce(sum(message_count), 0) AS message_count"
+REJECTED = "reason, count(*) AS message_count, coalesce(max(missed_by_us), 0) AS missed_by_us"
 BY_REASON = "GROUP BY reason ORDER BY messages DESC, reason"
 LATE = """
 SELECT source, count(*) AS messages, max(age) FILTER (WHERE age <= {oldest}) AS needed,

@@ -100,7 +100,7 @@ class ExportResult:
     file: str
     format: ExportFormat
     what: ExportRows
-    rows: int
+    row_count: int
     position: str
 
 

@@ -13,7 +13,7 @@ from windrow.errors import NotFoundError
 from windrow.reading.tables import Ledger, open_ledger, overlap_condition
 
 HISTORY = """
-SELECT h.microbatch, attempt, kind, messages_read AS messages, accepted, rejected, opened, closed, depot_version,
+SELECT h.microbatch, attempt, kind, messages_read AS message_count, accepted, rejected, opened, closed, depot_version,
     coalesce(len(versions), 0) AS depot_versions, engine, processed_on, commit_mode, started_at,
     prime_ms, plan_ms, process_ms,{of_topology}
     (epoch_us(started_at) - newest) / 1000 AS newest_ms,

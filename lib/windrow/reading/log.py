@@ -31,8 +31,8 @@ class Waiting:
     say how many rows it added. `changed` is the first version of all that removed or changed rows.
     """
 
-    versions: int
-    messages: int | None
+    version_count: int
+    message_count: int | None
     oldest: int | None
     committed_at: int | None
     changed: int | None = None
@@ -62,8 +62,8 @@ def waiting_versions(depot: DepotTable, read: int, state: str | None = None) -> 
     oldest = min(filled)
     stamp = commits.get(oldest, {}).get("timestamp")
     return Waiting(
-        versions=len(filled),
-        messages=sum(known) if len(known) == len(filled) else None,
+        version_count=len(filled),
+        message_count=sum(known) if len(known) == len(filled) else None,
         oldest=oldest,
         committed_at=None if stamp is None else int(stamp) * 1_000,
         changed=changed,

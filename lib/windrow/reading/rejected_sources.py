@@ -22,8 +22,8 @@ REJECTED = """
 SELECT own.* EXCLUDE (since, until), least(own.since, beginning.started_at) AS since,
     least(own.until, ending.started_at) AS until, sampled.rules AS rules
 FROM (
-    SELECT {source} AS source, reason, count(*) AS messages, max(missed_by_us) AS missed_by_us,
-        count(DISTINCT key) AS keys, quantile_disc(microbatch, {strays}) AS first, max(microbatch) AS last,
+    SELECT {source} AS source, reason, count(*) AS message_count, max(missed_by_us) AS missed_by_us,
+        count(DISTINCT key) AS key_count, quantile_disc(microbatch, {strays}) AS first, max(microbatch) AS last,
         quantile_disc(received_at, {strays}) AS since, max(received_at) AS until,
         CAST(median(epoch_us(event_time) - epoch_us(processing_time)) AS BIGINT) AS offset_us,
         arg_max(struct_pack({sample}, missed_by_us := missed_by_us, microbatch := microbatch),
@@ -56,9 +56,9 @@ class RejectedSource:
 
     source: str
     reason: str
-    messages: int
+    message_count: int
     read: int
-    keys: int
+    key_count: int
     missed_by_us: int
     offset_us: int | None
     since: str | None
@@ -92,7 +92,7 @@ def rejected_sources(book: Ledger, limit: int = 100, bins: int = 24) -> Rejected
     counted = _bins(book, source, {row["source"] for row in rows}, bins)
     worst = tuple(
         RejectedSource(
-            **{name: row[name] for name in ("source", "reason", "messages", "keys", "offset_us", "since", "until")},
+            **{name: row[name] for name in ("source", "reason", "message_count", "key_count", "offset_us", "since", "until")},
             read=int(accepted[row["source"]] + rejected[row["source"]]),
             missed_by_us=row["missed_by_us"] or 0,
             sample=row["sample"]["id"],

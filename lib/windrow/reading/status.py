@@ -75,7 +75,7 @@ class LedgerStatus:
 class Lag:
     """How far the ledger is behind: the messages waiting, and the seconds since the oldest was committed."""
 
-    messages: int | None
+    message_count: int | None
     seconds: float
 
 
@@ -83,8 +83,8 @@ class Lag:
 class Totals:
     """The sums of the history."""
 
-    microbatches: int
-    messages: int
+    microbatch_count: int
+    message_count: int
     accepted: int
     rejected: int
     opened: int
@@ -100,7 +100,7 @@ class MicrobatchRow:
     attempt: int
     depot: str | None
     depot_version: int | None
-    messages: int
+    message_count: int
     accepted: int
     rejected: int
     opened: int
@@ -169,7 +169,7 @@ def one_row(book: Ledger, state: str, columns: str) -> dict[str, Any]:
     return dict(records(book.rows(state, columns))[0])
 
 
-TOTALS = "count(DISTINCT microbatch) AS microbatches, coalesce(sum(messages_read), 0) AS messages, " + ", ".join(
+TOTALS = "count(DISTINCT microbatch) AS microbatch_count, coalesce(sum(messages_read), 0) AS message_count, " + ", ".join(
     f"coalesce(sum({name}), 0) AS {name}" for name in ("accepted", "rejected", "opened", "closed")
 )
 
@@ -187,8 +187,8 @@ def _depot(book: Ledger, name: str | None, place: DepotPlace, now: int) -> Depot
         start_from=progress.start_from,
         version=log.version(),
         read_version=progress.depot_version,
-        versions_waiting=waits.versions,
-        messages_waiting=waits.messages,
+        versions_waiting=waits.version_count,
+        messages_waiting=waits.message_count,
         oldest_waiting_version=waits.oldest,
         oldest_waiting_at=None if since is None else time_text(since),
         lag_seconds=0.0 if since is None else max(0, now - since) / 1_000_000,
@@ -204,7 +204,7 @@ def _depot(book: Ledger, name: str | None, place: DepotPlace, now: int) -> Depot
 
 
 def _last(book: Ledger, reached: int) -> tuple[MicrobatchRow, ...]:
-    own = {"messages": "messages_read AS messages"} | (
+    own = {"message_count": "messages_read AS message_count"} | (
         {} if book.of_topology else {"depot": "CAST(NULL AS VARCHAR) AS depot"}
     )
     columns = ", ".join(own.get(name, name) for name in MicrobatchRow.__dataclass_fields__)

@@ -16,7 +16,7 @@ def lag_text(status: Status) -> str:
     """Return what waits, and for how long."""
     if not status.versions_waiting:
         return "nothing waits"
-    messages = "messages" if status.lag.messages is None else pluralize(status.lag.messages, "message")
+    messages = "messages" if status.lag.message_count is None else pluralize(status.lag.message_count, "message")
     versions, oldest = (
         pluralize(status.versions_waiting, "version"),
         approximate_text(round(status.lag.seconds) * SECOND),
@@ -29,7 +29,7 @@ def open_text(status: BatcherStatus) -> str:
     if status.open.oldest is None:
         return "no batch"
     oldest = status.open.oldest
-    holds = f"{pluralize(status.open.batches, 'batch')} with {pluralize(status.open.messages, 'message')}"
+    holds = f"{pluralize(status.open.batch_count, 'batch')} with {pluralize(status.open.message_count, 'message')}"
     stands = f"which stands at {oldest.floor}" if oldest.remaining_seconds else "which has passed it"
     return f"{holds}; the oldest, {oldest.id}, closes at {oldest.timeout_at} by the clock of its source, {stands}"
 

@@ -32,7 +32,7 @@ class TimeRange:
     batches: pa.Table
     rejected: pa.Table
     chosen: tuple[tuple[str, str], ...]
-    streams: int
+    stream_count: int
 
 
 def time_range(
@@ -69,7 +69,7 @@ def time_range(
         batches=_read(book, ("open", "closed"), batches, f"({among}) AND {in_batches}"),
         rejected=_read(book, ("rejected",), rejected, f"({among}) AND {refused}"),
         chosen=tuple((row["source"], row["key"]) for row in busiest),
-        streams=busiest[0]["streams"],
+        stream_count=busiest[0]["streams"],
     )
 
 

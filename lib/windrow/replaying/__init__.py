@@ -113,7 +113,7 @@ def replay(
         rules_json = None if rules is None else rules.to_json()
         legs = with_rules(rules_json, ticks, recorded_segments(span.end, span.after, span.through))
         player = SegmentReplayer(
-            chosen, _needed_streams(portion.streams, legs), lambda done: progress(done, span.messages), spark
+            chosen, _needed_streams(portion.streams, legs), lambda done: progress(done, span.message_count), spark
         )
         _play(player, span, legs)
         part = LedgerSelection(span.after, portion.streams)
@@ -128,7 +128,7 @@ def replay(
             ledger=settings.ledger,
             first_depot_version=span.first,
             last_depot_version=span.last,
-            messages=span.messages,
+            message_count=span.message_count,
             rules=None if rules_json is None else recorded_rules(rules_json),
             keys=tuple(portion.keys),
             sources=tuple(portion.sources),
@@ -154,7 +154,7 @@ def _require(settings: Settings, into: str | None, ticks: str, streams: Streams)
 
 def _require_some(sides: tuple[LedgerDigest, LedgerDigest], streams: Streams) -> None:
     """Raise NotFoundError for streams without messages: the name is probably misspelt."""
-    if streams and not any(side.batches or side.rejected for side in sides):
+    if streams and not any(side.batch_count or side.rejected_by_reason for side in sides):
         named = " and ".join(f"{name} {', '.join(map(repr, values))}" for name, values in streams.items())
         raise NotFoundError(f"no message of {named} was read", "`windrow show` lists keys and sources.")
 

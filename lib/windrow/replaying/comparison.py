@@ -87,7 +87,7 @@ def _compare_rows(
     return Comparison(
         unchanged=same,
         counts={kind: counts[kind] for kind in get_args(ChangeKind)},
-        moved_messages=moved,
+        moved_message_count=moved,
         first_microbatch=first_microbatch,
         changes=first_in_order(changes, limit),
         moves=first_in_order(add_up_moves(moves), limit),
@@ -190,7 +190,7 @@ def _changes(old_rows: pa.Table, new_rows: pa.Table, pairs: pa.Table, limit: int
             id=old["id"] or new["id"],
             new_id=new["id"] if kind == "moved" else None,
             microbatch=old["microbatch"],
-            messages=(old["message_count"] or 0, new["message_count"] or 0),
+            message_counts=(old["message_count"] or 0, new["message_count"] or 0),
             columns={name: (old[name], new[name]) for name in COMPARED if both and old[name] != new[name]},
         )
         yield sort_key(time, change.id), change

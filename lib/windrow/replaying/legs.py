@@ -38,7 +38,7 @@ class ReplaySegment:
     format: str | None
     latest: int
     depot_version: int
-    messages: int = 0
+    message_count: int = 0
     ticks: list[tuple[int, str, int]] = field(default_factory=list)
     flushed_at: Floors | None = None
     next_rules: str | None = None
@@ -91,7 +91,7 @@ def _add(leg: ReplaySegment, row: Mapping[str, Any]) -> None:
     """Add a microbatch to a leg."""
     if row["kind"] == "data":
         leg.depot_version = row["depot_version"]
-        leg.messages += row["messages_read"]
+        leg.message_count += row["messages_read"]
     elif row["kind"] == "tick":
         floors = _floors(row["clocks"], "floor")
         sources, at = floors.source.to_pylist(), floors.floor.tolist()

@@ -27,7 +27,7 @@ class MicrobatchRange:
     through: int
     first: int
     last: int
-    messages: int
+    message_count: int
     start: Ledger | None
     end: Ledger
 
@@ -54,7 +54,7 @@ def find_span(ledger: str, source: Source, start: str | None, end: str | None) -
         through=chosen["microbatch"][-1].as_py(),
         first=min(read),
         last=chosen["depot_version"][-1].as_py(),
-        messages=pc.sum(chosen["messages_read"]).as_py(),
+        message_count=pc.sum(chosen["messages_read"]).as_py(),
         start=_at(book, earlier) if earlier.num_rows else None,
         end=book if chosen["microbatch"][-1] == number[-1] else _at(book, within),
     )

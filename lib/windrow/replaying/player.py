@@ -191,7 +191,7 @@ class SegmentReplayer:
                     raise InternalError(f"depot versions {reached + 1} to {stop} have messages, and none arrived")
                 messages = before_tick.parse(microbatch.primed.partial)
             committed = microbatch.run_messages({None: DepotRead(messages, arrivals.listed.fingerprints)}, leg.latest)
-            self._committed(committed.messages)
+            self._committed(committed.message_count)
 
     def _tick(self, rules: str, last_version: int | None = None) -> None:
         """Play the ticks up to a depot version (default: all) as one, if they raise a floor."""

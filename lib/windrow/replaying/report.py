@@ -23,7 +23,7 @@ class ReplayChange:
     id: str
     new_id: str | None
     microbatch: int | None
-    messages: tuple[int, int]
+    message_counts: tuple[int, int]
     columns: Mapping[str, tuple[Any, Any]]
 
 
@@ -36,7 +36,7 @@ class Move:
 
     before: str | None
     after: str | None
-    messages: int
+    message_count: int
     example: Mapping[str, Any]
 
 
@@ -45,9 +45,9 @@ class LedgerDigest:
     """The replayed part of one ledger."""
 
     digest: str
-    microbatches: int
-    batches: int
-    rejected: Mapping[str, int]
+    microbatch_count: int
+    batch_count: int
+    rejected_by_reason: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Comparison:
 
     unchanged: int
     counts: Mapping[ChangeKind, int]
-    moved_messages: int
+    moved_message_count: int
     first_microbatch: int | None
     changes: tuple[ReplayChange, ...]
     moves: tuple[Move, ...]
@@ -96,8 +96,8 @@ class Amendment:
     """
 
     microbatch: int | None
-    superseded_batches: int
-    amended_batches: int
+    superseded_batch_count: int
+    amended_batch_count: int
     let_in: int
     rules: Mapping[str, Any]
 
@@ -110,7 +110,7 @@ class Replay(Outcome):
     ledger: str
     first_depot_version: int
     last_depot_version: int
-    messages: int
+    message_count: int
     rules: Mapping[str, Any] | None
     keys: tuple[str, ...]
     sources: tuple[str, ...]

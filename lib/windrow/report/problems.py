@@ -87,10 +87,10 @@ def _of_finding(finding: Finding, rejected: Sequence[RejectedSource]) -> Problem
 
 def _rejecting(row: RejectedSource) -> Problem:
     """Return what is to be known of a source with rejected messages, of which the doctor does not warn."""
-    share = f"{row.messages:,} of {pluralize(row.read, 'message')}"
+    share = f"{row.message_count:,} of {pluralize(row.read, 'message')}"
     message = f"{share} of {name_text(row.source)} were rejected: {reason_text(row)}"
     clock = f" {WRONG_CLOCK}" if row.reason in OFF else ""
     which = "The one that missed by most: " if row.missed_by_us else ""
     hint = f"{which}{row.explanation.reason}; {row.explanation.hint}.{clock}"
-    level: Level = "warning" if row.messages >= MIN_COUNT and 2 * row.messages > row.read else "note"
+    level: Level = "warning" if row.message_count >= MIN_COUNT and 2 * row.message_count > row.read else "note"
     return Problem(level, f"rejected-{row.reason}", message, hint, row.since)

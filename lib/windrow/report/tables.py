@@ -64,18 +64,18 @@ class Tile:
 
 def batcher_tiles(status: BatcherStatus, now: int) -> list[Tile]:
     """Return the figures of a batcher: messages read, in batches, rejected; what waits; the last microbatch."""
-    totals, most = status.totals, status.rejected[0] if status.rejected else None
+    totals, most = status.totals, status.rejections[0] if status.rejections else None
     return [
         _read(status),
         Tile(
             "in batches",
-            f"{status.open.messages + status.closed.messages:,}",
-            f"{status.closed.batches:,} closed, {status.open.batches:,} open",
+            f"{status.open.message_count + status.closed.message_count:,}",
+            f"{status.closed.batch_count:,} closed, {status.open.batch_count:,} open",
         ),
         Tile(
             "rejected",
             f"{totals.rejected:,}",
-            "" if most is None else f"{_percent(totals.rejected, totals.messages)}, most {most.reason}",
+            "" if most is None else f"{_percent(totals.rejected, totals.message_count)}, most {most.reason}",
         ),
         *_waiting(status, now),
     ]
@@ -144,9 +144,9 @@ def open_batches(rows: Iterable[Mapping[str, Any]], status: OpenBatchStatus, sou
         )
         for row in rows
     ]
-    oldest = [f"The oldest {len(shown)} of {status.batches:,}; `windrow show --open` shows more."]
+    oldest = [f"The oldest {len(shown)} of {status.batch_count:,}; `windrow show --open` shows more."]
     heads = ("source", "key", "window", "messages")
-    notes = oldest if status.batches > len(shown) and source is None else []
+    notes = oldest if status.batch_count > len(shown) and source is None else []
     return Table("open", "Open batches", heads, shown, notes, numbers=(3,), shown=8, empty="No batch is open.")
 
 
@@ -154,7 +154,7 @@ def microbatches(history: pa.Table | None) -> Table:
     """Return the last microbatches with their phases (milliseconds) and lag."""
     rows = [] if history is None else history.slice(max(history.num_rows - MAX_MICROBATCHES, 0)).to_pylist()[::-1]
     depots = ("depot",) if history is not None and "depot" in history.column_names else ()
-    figures = ("messages", "rejected", "opened", "closed", *(f"{name}_ms" for name in PHASES))
+    figures = ("message_count", "rejected", "opened", "closed", *(f"{name}_ms" for name in PHASES))
     heads = (
         "microbatch",
         "kind",
@@ -236,7 +236,7 @@ def _rejection(row: RejectedSource, drawn: bool) -> tuple[Cell, ...]:
     first, last = (short_time(time or "") for time in (row.since, row.until))
     return (
         name_text(row.source),
-        f"{row.messages:,} of {row.read:,} ({_percent(row.messages, row.read)})",
+        f"{row.message_count:,} of {row.read:,} ({_percent(row.message_count, row.read)})",
         reason_text(row),
         f"{first} to {last.removeprefix(first[:11])}" if first != last else first,
         *([row.bins] if drawn else []),
@@ -245,12 +245,12 @@ def _rejection(row: RejectedSource, drawn: bool) -> tuple[Cell, ...]:
 
 
 def _read(status: Status) -> Tile:
-    return Tile("messages read", f"{status.totals.messages:,}", pluralize(status.totals.microbatches, "microbatch"))
+    return Tile("messages read", f"{status.totals.message_count:,}", pluralize(status.totals.microbatch_count, "microbatch"))
 
 
 def _waiting(status: Status, now: int) -> list[Tile]:
     waits, lag = status.versions_waiting, status.lag
-    figure = "nothing" if not waits else "messages" if lag.messages is None else f"{lag.messages:,}"
+    figure = "nothing" if not waits else "messages" if lag.message_count is None else f"{lag.message_count:,}"
     oldest = f"the oldest for {_rough(round(lag.seconds * SECOND))}" if waits else ""
     tiles = [Tile("waits to be read", figure, oldest)]
     if status.microbatches:

@@ -242,7 +242,7 @@ class MicrobatchAttempt:
         token = uuid4().hex
         committed = self._done(plan, processed)
         # guard: rejected-at-most-read
-        ensure(committed.accepted >= 0, f"{committed.rejected} of {committed.messages} messages were rejected")
+        ensure(committed.accepted >= 0, f"{committed.rejected} of {committed.message_count} messages were rejected")
         advanced: dict[str, object] = {
             "microbatch": plan.microbatch,
             "token": token,
@@ -283,13 +283,13 @@ class MicrobatchAttempt:
             attempt=self.attempt,
             depot_version=depot_version,
             depots={str(name): version for name, version in versions.items()},
-            messages=messages,
+            message_count=messages,
             accepted=messages - counts.rejected,
             rejected=counts.rejected,
             reasons=counts.reasons,
             opened=counts.opened,
             closed=counts.closed,
-            open_batches=self.primed.open.total[0] + counts.opened - counts.closed,
+            open_batch_count=self.primed.open.total[0] + counts.opened - counts.closed,
             processed_on=processed.processed_on,
             commit_mode=self._ledger.commit_mode,
             **self._phases,
@@ -356,8 +356,9 @@ class MicrobatchAttempt:
 
 def _commit_note(committed: CommittedMicrobatch, token: str) -> str:
     """Return the user metadata of the commit, which identifies the microbatch in Delta's own history."""
-    noted = ("microbatch", "kind", "depot_version", "depots", "messages", "closed", "rejected")
-    return json.dumps({"windrow": VERSION} | {name: getattr(committed, name) for name in noted} | {"token": token})
+    noted = {name: getattr(committed, name) for name in ("microbatch", "kind", "depot_version", "depots")}
+    counts = {"messages": committed.message_count, "closed": committed.closed, "rejected": committed.rejected}
+    return json.dumps({"windrow": VERSION} | noted | counts | {"token": token})
 
 
 def _lag(plan: MicrobatchPlan, now: int) -> float | None:

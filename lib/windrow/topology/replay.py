@@ -86,12 +86,12 @@ class TopologyReplay(Outcome):
     """
 
     topology: str
-    microbatches: int
+    microbatch_count: int
     events_fired: Mapping[str, int]
-    rows: Mapping[str, int]
+    row_counts: Mapping[str, int]
     digests: Mapping[str, str]
     differences: list[StateDifference]
-    live_microbatches: int
+    live_microbatch_count: int
 
 
 class RecordedClock(WallClock):

@@ -61,8 +61,8 @@ class DepotBooks:
     name: str
     first: int | None
     last: int
-    recorded_rows: int
-    depot_rows: int | None
+    recorded_row_count: int
+    depot_row_count: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ class StateBooks:
     """The rows of a state, in how many files, and their digest; `replayed` is that of a replay."""
 
     name: str
-    rows: int
-    files: int
+    row_count: int
+    file_count: int
     digest: str
     replayed: str | None
 
@@ -81,7 +81,7 @@ class TopologyReport(ReportStatus):
     """The result: the books, what is wrong, and what could not be checked."""
 
     topology: str
-    microbatches: int
+    microbatch: int
     depots: tuple[DepotBooks, ...]
     states: tuple[StateBooks, ...]
     differences: tuple[Difference, ...]

@@ -76,16 +76,16 @@ class Base:
         data = np.flatnonzero(pc.equal(history["kind"][:count], "data").to_numpy())
         at = int(data[-1]) if data.size else 0
         reached = history["depot_version"][:count].to_pylist()
-        listed = {"version": reached[at], "messages": self.since.open_messages}
+        listed = {"version": reached[at], "messages": self.since.open_message_count}
         beginning: dict[str, list[Any]] = {
             **{name: [0] * count for name in COUNTS},
             "depot_version": [reached[at] - 1] * at + reached[at:],
             "versions": [None] * count,
         }
-        if self.since.open_messages:
+        if self.since.open_message_count:
             beginning["versions"][at] = [listed]
-            beginning["opened"][at] = self.since.open_batches
-            beginning["messages_read"][at] = beginning["accepted"][at] = self.since.open_messages
+            beginning["opened"][at] = self.since.open_batch_count
+            beginning["messages_read"][at] = beginning["accepted"][at] = self.since.open_message_count
         for name, values in beginning.items():
             column = history[name].combine_chunks()
             column = pa.concat_arrays([pa.array(values, column.type), column[count:]])
@@ -100,7 +100,7 @@ class Base:
         # guard: new-versions-readable
         if depot.readable > depot.first:
             raise NoBaseError("depot versions since then can no longer be read")
-        if not self.since.open_messages:
+        if not self.since.open_message_count:
             return depot
         listed = self.join(self.snapshot).versions_read
         return replace(depot, per_version=pa.concat_tables([depot.per_version, listed.select(["version", "messages"])]))

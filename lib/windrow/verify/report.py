@@ -45,7 +45,7 @@ class Books:
 
     ledger_version: int
     depot_version: int
-    microbatches: int
+    microbatch_count: int
     messages_read: int
     in_open_batches: int
     in_closed_batches: int
@@ -57,8 +57,8 @@ class Books:
     unexpected: int
     unchecked: int
     redecided: int
-    streams: int
-    derived_streams: int
+    stream_count: int
+    derived_stream_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,12 @@ class VerifyProgress:
 
     ledger_version: int = -1
     parts_done: int = 0
-    parts: int = 0
-    proven_streams: int = 0
-    streams: int = 0
-    derived_messages: int = 0
-    messages: int = 0
-    differences: int = 0
+    part_count: int = 0
+    proven_stream_count: int = 0
+    stream_count: int = 0
+    derived_message_count: int = 0
+    message_count: int = 0
+    difference_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,8 @@ class Since:
     microbatch: int
     depot_version: int
     verified_at: str | None
-    open_batches: int
-    open_messages: int
+    open_batch_count: int
+    open_message_count: int
 
 
 class ReportStatus:

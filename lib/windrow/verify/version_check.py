@@ -58,7 +58,7 @@ class VersionCheck:
         return Books(
             ledger_version=snapshot.version,
             depot_version=snapshot.progress.depot_version,
-            microbatches=snapshot.history.num_rows,
+            microbatch_count=snapshot.history.num_rows,
             messages_read=snapshot.messages_read,
             in_open_batches=counts["in_open"],
             in_closed_batches=counts["in_closed"],
@@ -70,19 +70,19 @@ class VersionCheck:
             unexpected=0 if partly else matched.unexpected,
             unchecked=matched.extra if partly else 0,
             redecided=decisions.messages,
-            streams=decisions.figures.streams,
-            derived_streams=decisions.figures.derived,
+            stream_count=decisions.figures.streams,
+            derived_stream_count=decisions.figures.derived,
         )
 
     def _check_parts(self, parts: Parts, decisions: Decisions, progress: Progress) -> tuple[MessageMatch, list[Found]]:
         """Check all parts; return what their messages are, and what is wrong but for the decisions."""
         matched, by_part, figures = MessageMatch(), list[Found](), decisions.figures
         standing = VerifyProgress(
-            self._snapshot.version, parts=parts.count, streams=figures.streams, messages=figures.chosen_messages
+            self._snapshot.version, part_count=parts.count, stream_count=figures.streams, message_count=figures.chosen_messages
         )
 
         def derived(done: int) -> None:
-            progress(replace(standing, derived_messages=decisions.placed + done))
+            progress(replace(standing, derived_message_count=decisions.placed + done))
 
         progress(standing)
         for number, result in enumerate(parts.check(decisions.derivation, derived), 1):
@@ -92,9 +92,9 @@ class VersionCheck:
             standing = replace(
                 standing,
                 parts_done=number,
-                proven_streams=standing.proven_streams + result.streams,
-                derived_messages=decisions.placed,
-                differences=len(merge_findings([*by_part, *decisions.findings])),
+                proven_stream_count=standing.proven_stream_count + result.streams,
+                derived_message_count=decisions.placed,
+                difference_count=len(merge_findings([*by_part, *decisions.findings])),
             )
             progress(standing)
         return matched, by_part

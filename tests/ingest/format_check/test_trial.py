@@ -74,7 +74,7 @@ def test_as_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: bytes,
     ]
     assert [reject.line for reject in checked.rejects] == [lines[: row["offset"]].count(b"\n") + 1 for row in bad]
     [file_result] = checked.files
-    assert (file_result.bytes, file_result.rejected, file_result.accepted_count) == (
+    assert (file_result.byte_count, file_result.rejected, file_result.accepted_count) == (
         len(lines),
         len(bad),
         staged.fields.num_rows,
@@ -85,7 +85,7 @@ def test_as_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: bytes,
         file_result.rejected,
     )
     refused = b"".join(reject["content"] for reject in bad)
-    assert file_result.rejected_bytes == len(refused)
+    assert file_result.rejected_byte_count == len(refused)
     assert (output.read_bytes() if output.exists() else b"") == (HEADER + refused if bad else b"")
 
 
@@ -115,7 +115,7 @@ class TestCodec:
         content = HEADER + b"a,1\nb,x\n"
         file = written(tmp_path / "file", gzip.compress(content[:20]) + gzip.compress(content[20:]))
         checked = check(file, compression="gzip")
-        assert (checked.accepted_count, checked.files[0].bytes, checked.rejects[0].line) == (1, len(content), 3)
+        assert (checked.accepted_count, checked.files[0].byte_count, checked.rejects[0].line) == (1, len(content), 3)
 
     @pytest.mark.parametrize("keep", [0, 10, 400])
     def test_cut_short(self, tmp_path: Path, keep: int) -> None:

@@ -106,7 +106,7 @@ class TestContent:
     def test_empty(self, into: Ingest, depot: str, tmp_path: Path) -> None:
         """An empty file is one empty chunk, which ends its raw source."""
         [result] = into(written(tmp_path / "empty", b""))
-        assert (result.bytes, result.chunks, result.already_ingested) == (0, 1, False)
+        assert (result.byte_count, result.chunk_count, result.already_ingested) == (0, 1, False)
         [row] = rows(depot)
         assert (row["sequence"], row["bytes"], row["last"]) == (1, b"", True)
 
@@ -160,7 +160,7 @@ class TestOnce:
         first, copy = written(tmp_path / "first", b"abc"), written(tmp_path / "copy", b"abc")
         assert [result.already_ingested for result in into(first, first)] == [False, True]
         assert [
-            (result.bytes, result.chunks, result.already_ingested, result.depot_version) for result in into(first, copy)
+            (result.byte_count, result.chunk_count, result.already_ingested, result.depot_version) for result in into(first, copy)
         ] == [(0, 0, True, 1)] * 2
         assert contents(depot) == {str(first): b"abc"}
         assert files_of(depot) == named(depot)
@@ -425,7 +425,7 @@ def test_codec(tmp_path: Path, codec: Codec) -> None:
         part=FormatSettings(compression=codec, max_decoded_bytes=100_000),
     )
     rows = to_plain_types(DeltaTable(depot).to_pyarrow_table()).sort_by("sequence")
-    assert read.chunks == rows.num_rows == 11
+    assert read.chunk_count == rows.num_rows == 11
     parts = [decode_whole(chunk, codec, 1_000)[0] for chunk in rows["bytes"].to_pylist()]
     assert b"".join(parts) == data
     for wrong, most in ((b"plain", 100_000), (encode(data, codec), 10)):

@@ -84,7 +84,7 @@ class TestVersions:
         assert contents(depot) == {str(file): CONTENT[:size]}
         whole, rest = divmod(size, 100_000)
         assert versions(depot) == [100_000] * whole + [rest] * bool(rest)
-        assert (result.bytes, result.version_count, result.depot_version) == (
+        assert (result.byte_count, result.version_count, result.depot_version) == (
             size,
             len(versions(depot)),
             len(versions(depot)),
@@ -126,7 +126,7 @@ class TestVersions:
         with pytest.raises(InputFileError, match="changed while it was read"):
             into(file, part=coded, progress=lambda bytes_read, total: file.touch() if bytes_read > 300_000 else None)
         result = into(file, part=coded)
-        assert result.resumed_at_byte + result.bytes == 500_000
+        assert result.resumed_at_byte + result.byte_count == 500_000
         assert b"".join(decode_whole(row["bytes"], codec, 10_000)[0] for row in rows(depot)) == CONTENT
 
 
@@ -136,7 +136,7 @@ class TestGoesOn:
         file, progress = written(tmp_path / "file", CONTENT), []
         left(file)
         result = into(file, progress=lambda bytes_read, total: progress.append(bytes_read))
-        assert (result.resumed_at_byte, result.bytes, result.chunks, result.version_count, result.already_ingested) == (
+        assert (result.resumed_at_byte, result.byte_count, result.chunk_count, result.version_count, result.already_ingested) == (
             200_000,
             300_000,
             30,
@@ -203,7 +203,7 @@ class TestCopies:
         copy = written(tmp_path / "copy", CONTENT)
         for options in ({}, {"chunk_bytes": 7_777, "max_commit_bytes": 9_999}):
             result = into(copy, **options)
-            assert (result.already_ingested, result.bytes, result.chunks, result.depot_version) == (True, 0, 0, 5)
+            assert (result.already_ingested, result.byte_count, result.chunk_count, result.depot_version) == (True, 0, 0, 5)
         assert files_of(depot) == named(depot)
         assert contents(depot) == {str(tmp_path / "file"): CONTENT}
 

@@ -54,11 +54,11 @@ class CheckedFile:
     """The result for one file; bytes are counted after decompression, and the `good` records give so many `rows`."""
 
     file: str
-    bytes: int
+    byte_count: int
     accepted_count: int
-    rows: int
+    row_count: int
     rejected: int
-    rejected_bytes: int
+    rejected_byte_count: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,8 @@ class RawIngestResult:
 
     file: str
     raw_source: str
-    bytes: int
-    chunks: int
+    byte_count: int
+    chunk_count: int
     depot_version: int
     already_ingested: bool
     version_count: int = 1

@@ -30,7 +30,7 @@ from windrow.reading.plot.theme import (
 
 MAX_BARS, MIN_BARS = 200, 12
 MESSAGES = {"accepted": ACCEPTED, "rejected": REJECTED}
-COUNTED = ("messages", *MESSAGES, "opened", "closed")
+COUNTED = ("message_count", *MESSAGES, "opened", "closed")
 AGAIN = "tried again"
 # What a bar shows of its microbatches, by column and function.
 FIGURES = {

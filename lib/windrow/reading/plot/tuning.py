@@ -25,7 +25,7 @@ PANELS = {  # the title, and the colours of the least and the greatest value
     ),
 }  # fmt: skip
 FIGURES = (
-    "window", "max_delay", "rejected", "too_old", "too_far_ahead", "duplicate", "batches", "open_batches",
+    "window", "max_delay", "rejected", "too_old", "too_far_ahead", "duplicate", "batch_count", "open_batch_count",
     "batch_messages_mean", "wait_seconds_median", "wait_seconds_p95",
 )  # fmt: skip
 CELL = 36  # pixels
@@ -45,7 +45,7 @@ def tuning(tuned: pa.Table, rules: Rules | None = None, *, of: str | None = None
         y=alt.Y("window:O", sort=windows[::-1]),
     )
     panels = [_panel(name, cells, CELL * len(windows)) for name in PANELS]
-    subtitle = [f"{pairs[0]['messages']:,} messages were tried under each pair of rules; a frame marks those in force."]
+    subtitle = [f"{pairs[0]['message_count']:,} messages were tried under each pair of rules; a frame marks those in force."]
     subtitle += [SHORT] if any(pair["warning"] for pair in pairs) else []
     return finish_picture(
         alt.vconcat(*panels, spacing=26), f"{of}: {TITLE}" if of else TITLE, subtitle, {"pairs": pairs}

@@ -99,17 +99,17 @@ def advise_window(rows: Sequence[dict[str, Any]], rules: Rules, max_delay: int) 
     `on_repeat = "keep"` the window alone decides what belongs together.
     """
     first, last = rows[0], rows[-1]
-    spread = f"{first['window']} makes {first['batches']:,} batches, {last['window']} {last['batches']:,}"
+    spread = f"{first['window']} makes {first['batch_count']:,} batches, {last['window']} {last['batch_count']:,}"
     if first is last:
         return ()
     if rules.on_repeat == "keep":
         return (f"the window alone decides what belongs together downstream: {spread}",)
-    alike = [row for row in rows if row["batches"] <= (1 + SIMILAR) * last["batches"]]
+    alike = [row for row in rows if row["batch_count"] <= (1 + SIMILAR) * last["batch_count"]]
     if len(alike) == 1:
         return (f"the longer the window, the fewer batches: {spread}",)
     least = max_delay + rules.max_lead if rules.window_anchor == "arrival" else 0
     chosen = next((row for row in alike if row["window_us"] > least), last)
-    same = f"from {alike[0]['window']} on all make about {chosen['batches']:,} batches"
+    same = f"from {alike[0]['window']} on all make about {chosen['batch_count']:,} batches"
     window = format_duration(chosen["window_us"])
     return (f'window = "{window}" is long enough: {same}, because a type that comes again ends them',)
 
@@ -124,7 +124,7 @@ def advise_repeats(row: dict[str, Any]) -> tuple[str, ...]:
         return few
     text = f"with window = {row['window']} and max_delay = {row['max_delay']}, {whole:.0f} % of the rounds stay whole"
     better = [
-        f"{setting} would keep {row[f'intact_rounds_percent_{name}']:.0f} %, in {row[f'batches_{name}']:,} batches"
+        f"{setting} would keep {row[f'intact_rounds_percent_{name}']:.0f} %, in {row[f'batch_count_{name}']:,} batches"
         for name, setting in SETTINGS.items()
         if row[f"intact_rounds_percent_{name}"] >= whole + 1
     ]
@@ -132,10 +132,10 @@ def advise_repeats(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _slivers(row: dict[str, Any]) -> tuple[str, ...]:
-    if row["slivers"] <= max(MANY * row["batches"], row["slivers_aligned"]):
+    if row["slivers"] <= max(MANY * row["batch_count"], row["slivers_aligned"]):
         return ()
-    text = f"{row['slivers']:,} of {row['batches']:,} batches are slivers; {CALENDAR} would make "
-    return (f"{text}{row['batches_aligned']:,} batches, {row['slivers_aligned']:,} of them slivers",)
+    text = f"{row['slivers']:,} of {row['batch_count']:,} batches are slivers; {CALENDAR} would make "
+    return (f"{text}{row['batch_count_aligned']:,} batches, {row['slivers_aligned']:,} of them slivers",)
 
 
 def _clock_moved_by_others(trial: Trial, max_delay: int, too_old: int) -> list[str]:

@@ -24,9 +24,9 @@ CHOICES: dict[str, dict[str, Any]] = {
     "keep": {"on_repeat": "keep"},
     "aligned": {"on_repeat": "keep", "window_anchor": "aligned"},
 }
-COMPARED = ("intact_rounds_percent", "batches", "slivers")
+COMPARED = ("intact_rounds_percent", "batch_count", "slivers")
 _COUNTS = (
-    "messages", "accepted", "rejected", "too_old", "too_far_ahead", "duplicate", "invalid", "clock_ahead",
+    "message_count", "accepted", "rejected", "too_old", "too_far_ahead", "duplicate", "invalid", "clock_ahead",
 )  # fmt: skip
 _FIGURES = (
     "batch_messages_mean", "batch_messages_median", "batch_messages_max",
@@ -40,8 +40,8 @@ SCHEMA = pa.schema(
         ("max_delay_us", pa.int64()),
         *((name, pa.int64()) for name in _COUNTS),
         ("rejected_percent", pa.float64()),
-        ("batches", pa.int64()),
-        ("open_batches", pa.int64()),
+        ("batch_count", pa.int64()),
+        ("open_batch_count", pa.int64()),
         ("slivers", pa.int64()),
         *((name, pa.float64()) for name in _FIGURES),
         ("intact_rounds_percent", pa.float64()),
@@ -99,10 +99,10 @@ def sweep(
 ) -> pa.Table:
     """Batch the messages of a trial under each pair of window and max_delay; a row each, ordered by both.
 
-    `batches` counts all, `open_batches` those that the clock did not reach, `slivers` those with less than a quarter of
+    `batch_count` counts all, `open_batch_count` those that the clock did not reach, `slivers` those with less than a quarter of
     the messages of the middle one of their stream. `batch_messages_...` is how many messages a batch has,
     `wait_seconds_...` how long a message waits from `received_at` until its batch can close, in batches that the clock
-    closed. `intact_rounds_percent` is how many `Rounds` stay whole. `intact_rounds_percent_...`, `batches_...` and
+    closed. `intact_rounds_percent` is how many `Rounds` stay whole. `intact_rounds_percent_...`, `batch_count_...` and
     `slivers_...` are what it would be with `split_at = "message"`, `split_at = "midpoint"`, `on_repeat = "keep"`, or
     `keep` with `window_anchor = "aligned"`. `warning` is the warning that Windrow gives for such rules; of pairs that
     nobody asked for, those in force alone may have one. `progress` is called with the number of pairs done and of all

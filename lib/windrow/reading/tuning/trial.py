@@ -177,14 +177,14 @@ class Trial:
         by_rule = dict(zip(REASONS.to_pylist()[1:], refused[1:], strict=True))
         rejected, p95 = self.messages - kept, partial(np.percentile, q=95)
         return {
-            "messages": self.messages,
+            "message_count": self.messages,
             "accepted": kept,
             "rejected": rejected,
             **by_rule,
             **{reason: self.refused.get(reason, 0) for reason in ("invalid", "clock_ahead")},
             "rejected_percent": PERCENT * rejected / self.messages,
-            "batches": sizes.size,
-            "open_batches": int((closed_at == kernel.NEVER).sum()),
+            "batch_count": sizes.size,
+            "open_batch_count": int((closed_at == kernel.NEVER).sum()),
             "slivers": _slivers(share.batches.stream, sizes),
             "intact_rounds_percent": self.rounds.intact_rounds_percent(share.members, sizes),
             **_described("batch_messages", sizes, {"mean": np.mean, "median": np.median, "max": np.max}),

@@ -30,14 +30,14 @@ class QualityResult:
 
     ledger: str
     ledger_version: int
-    rows: dict[str, int]
+    row_counts: dict[str, int]
     outcomes: tuple[Outcome, ...]
     docs: str | None = None
 
     @property
     def empty_states(self) -> tuple[str, ...]:
         """Return the states without rows, on which every expectation holds."""
-        return tuple(state for state, count in self.rows.items() if not count)
+        return tuple(state for state, count in self.row_counts.items() if not count)
 
     def failures(self, severity: str = "critical") -> tuple[Outcome, ...]:
         """Return the outcomes that do not hold, of this severity or above."""
@@ -56,7 +56,7 @@ class QualityResult:
         failed = {
             severity: sum(failure.severity == severity for failure in self.failures("info")) for severity in SEVERITIES
         }
-        return {"ok": self.ok, "failed": failed, "empty_states": list(self.empty_states), **asdict(self)}
+        return {"ok": self.ok, "failed_by_severity": failed, "empty_states": list(self.empty_states), **asdict(self)}
 
 
 def outcome_of(suite: str, result: Any) -> Outcome:
