@@ -96,15 +96,15 @@ def run(directory: Path, options: Namespace) -> None:
 class SoakClock(WallClock):
     """The fleet's clock: while a run waits for its next round, ten seconds pass at once, and their messages arrive.
 
-    A round is a microbatch with the folds and the maintenance after it. The first one, which reads what was there
-    before, does not count.
+    A round is a microbatch with the folds and the maintenance after it. The minutes begin after the first one, which
+    reads what was there before, and go on while messages are written.
     """
 
     def __init__(self, place: Path, minutes: int, heap: Heap | None) -> None:
         """Stop after so many minutes of rounds."""
         super().__init__()
         self._place, self._minutes, self._heap = place, minutes, heap
-        self._soaked = 0.0
+        self._soaked = self._started = 0.0
         self._is_ended = False
         self._number = 0
         self._told = 0
@@ -126,8 +126,10 @@ class SoakClock(WallClock):
         if not microseconds:
             return super().wait(0)
         seconds = time.perf_counter() - self._began
-        if self._number:
-            self._soaked += seconds
+        if not self._number:
+            self._started = time.perf_counter()
+        else:
+            self._soaked = time.perf_counter() - self._started
             heap = 0 if self._heap is None else self._heap.peak()
             self.rounds.append((self._soaked, seconds, resident("VmHWM"), heap))
             self._tell()

@@ -11,7 +11,7 @@ def test_amend(filled: Command) -> None:
     """The rejected message is let in; the same again says that there is nothing to amend."""
     filled("replay", "--window", "30s", "--max-delay", "15s", "--into", "patient")
     document = filled("amend", "patient", "--json").json()
-    counts = (document["microbatch"], document["superseded_batches"], document["amended_batches"], document["let_in"])
+    counts = (document["microbatch"], document["superseded_batch_count"], document["amended_batch_count"], document["let_in"])
     assert counts == (2, 0, 1, 1)
     filled("replay", "--window", "30s", "--max-delay", "15s", "--into", "again")
     assert "Nothing to amend" in filled("amend", "again").out
@@ -34,5 +34,5 @@ def test_rule_sets(filled: Command, tmp_path: Path) -> None:
     lines = filled("replay", *files).out.splitlines()
     assert [line.split()[0] for line in lines[1:]] == ["as", "a.toml", "b.toml"]
     documents = filled("replay", *files, "--json").json()
-    assert [document["replayed"]["rejected"] for document in documents] == [{}, {}]
+    assert [document["replayed"]["rejected_by_reason"] for document in documents] == [{}, {}]
     assert "one rule set" in filled("replay", *files, "--into", "kept").err

@@ -10,9 +10,9 @@ from tests.report.parsed import parsed
 
 
 def check(document: dict[str, Any], directory: Path) -> None:
-    assert document["messages"] == 51_004
-    assert document["closed_batches"] + document["open_batches"] == 23
-    assert document["rejected"] == {"too_old": 250, "duplicate": 88}
+    assert document["message_count"] == 51_004
+    assert document["closed_batch_count"] + document["open_batch_count"] == 23
+    assert document["rejected_by_reason"] == {"too_old": 250, "duplicate": 88}
     assert document["needed_delay"]["required_max_delay_us"] == 55_922_104
     html = (directory / document["picture"]).read_text(encoding="utf-8")
     assert "edge-c" in html

@@ -23,7 +23,7 @@ class TestDoctor:
     def test_json(self, filled: Command) -> None:
         """With --json the findings are one document, each with its subject, level, code, message, hint and sources."""
         document = filled("doctor", "--json").json()
-        assert (document["ok"], document["errors"]) == (True, 0)
+        assert (document["ok"], document["error_count"]) == (True, 0)
         assert {"about", "level", "code", "message", "hint", "sources"} == document["findings"][0].keys()
 
     def test_an_error_ends_with_1(self, filled: Command, tmp_path: Path) -> None:

@@ -25,12 +25,12 @@ class TestExport:
     def test_since(self, filled: Command, tmp_path: Path) -> None:
         """An export since the last one has what closed later, and only that."""
         first = filled("export", "--out", "first.json", "--json").json()
-        assert (first["rows"], first["what"], first["format"]) == (2, "batches", "json")
+        assert (first["row_count"], first["what"], first["format"]) == (2, "batches", "json")
         publish(tmp_path, message("a", 190 * SECOND, 190 * SECOND))
         filled("ingest", "messages.parquet")
         filled("run")
         second = filled("export", "--out", "second.json", "--since", first["position"], "--json").json()
-        assert second["rows"] == 1
+        assert second["row_count"] == 1
         ids = [row["id"] for name in ("first", "second") for row in rows((tmp_path / f"{name}.json").read_text())]
         assert sorted(ids) == sorted(row["id"] for row in filled("show", "--closed", "--json").json())
 
@@ -59,7 +59,7 @@ class TestExport:
     )
     def test_filters(self, filled: Command, flags: tuple[str, ...], count: int) -> None:
         """Key, source and times narrow what is written; open batches come besides."""
-        assert filled("export", "--out", "some.csv", *flags, "--json").json()["rows"] == count
+        assert filled("export", "--out", "some.csv", *flags, "--json").json()["row_count"] == count
 
     @pytest.mark.parametrize(
         ("flags", "code"),

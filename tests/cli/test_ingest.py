@@ -21,7 +21,7 @@ class TestIngest:
         assert "messages.parquet: 2 messages in depot version 1." in windrow("ingest", "messages.parquet").out
         assert "nothing new" in windrow("ingest", "messages.parquet").out
         document = windrow("ingest", "messages.parquet", "--json").json()
-        assert document["messages"] == 0
+        assert document["message_count"] == 0
         assert document["files"][0]["already_ingested"]
 
     def test_typed_payloads(self, windrow: Command, tmp_path: Path) -> None:
@@ -67,8 +67,8 @@ class TestRawFiles:
         windrow("ingest", "a", "--format", "csv")
         (tmp_path / "b").write_bytes(b"3,4\n5,6\n")
         document = windrow("ingest", "a", "b", "--format", "csv", "--json").json()
-        assert (document["bytes"], document["chunks"]) == (8, 1)
-        names = ("file", "raw_source", "bytes", "chunks", "depot_version", "already_ingested")
+        assert (document["byte_count"], document["chunk_count"]) == (8, 1)
+        names = ("file", "raw_source", "byte_count", "chunk_count", "depot_version", "already_ingested")
         assert [tuple(file[name] for name in names) for file in document["files"]] == [
             ("a", "a", 0, 0, 1, True),
             ("b", "b", 8, 1, 2, False),

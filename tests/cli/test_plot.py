@@ -27,7 +27,7 @@ class TestPlot:
         kind = {"file": "p.json", "chart": "timeline"}
         assert document == kind | {"streams": 1, "drawn": drawn, "batches": 3, "rejected": 1}
         within = ("--from", "1970-01-01T00:02:40Z", "--to", "1970-01-01T00:03")
-        assert filled("plot", "--out", "p.json", "--json", *within).json()["batches"] == 1
+        assert filled("plot", "--out", "p.json", "--json", *within).json()["batch_count"] == 1
 
     @pytest.mark.parametrize(
         ("what", "holds", "summary"),

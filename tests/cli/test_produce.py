@@ -47,15 +47,15 @@ class TestProduce:
     def test_json_and_resumed(self, windrow: Command, tmp_path: Path) -> None:
         """With --json standard output is one document; the same input again is passed over, what is new is sent."""
         document = windrow("produce", lines(tmp_path / "lines", FIRST, "x"), "--id", "p", "--json").json()
-        assert {name: document[name] for name in ("messages", "rejected", "skipped", "sequence")} == {
-            "messages": 2, "rejected": 1, "skipped": 0, "sequence": 2,
+        assert {name: document[name] for name in ("message_count", "rejected", "skipped", "sequence")} == {
+            "message_count": 2, "rejected": 1, "skipped": 0, "sequence": 2,
         }  # fmt: skip
         assert document["depot_version"] == DeltaTable(tmp_path / "data/depot").version()
         [fault] = document["invalid_lines"]
         assert (fault["line"], fault["reason"][:14]) == (2, "it is not JSON")
         result = windrow("produce", lines(tmp_path / "lines", FIRST, "x", FIRST), "--id", "p", "--json")
         document = result.json()
-        assert (document["messages"], document["skipped"], document["sequence"]) == (1, 2, 3)
+        assert (document["message_count"], document["skipped"], document["sequence"]) == (1, 2, 3)
         assert json.loads(result.err)["lines"] == 2
         result = windrow("produce", "lines", "--id", "p")
         assert "0 messages sent" in result.out
@@ -71,7 +71,7 @@ class TestProduce:
         assert DeltaTable(tmp_path / "data/depot").count() == 2
         lines(tmp_path / "lines", FIRST, FIRST, FIRST, FIRST)
         document = windrow("produce", "lines", "--id", "p", "--strict", "--json").json()
-        assert (document["messages"], document["skipped"]) == (2, 2)
+        assert (document["message_count"], document["skipped"]) == (2, 2)
 
     @pytest.mark.parametrize(
         "other",
@@ -88,7 +88,7 @@ class TestProduce:
         assert "--no-resume" in result.err
         assert DeltaTable(tmp_path / "data/depot").count() == 2
         document = windrow("produce", file, "--id", "p", "--no-resume", "--json").json()
-        assert (document["messages"], document["sequence"]) == (len(other), 2 + len(other))
+        assert (document["message_count"], document["sequence"]) == (len(other), 2 + len(other))
         assert windrow("produce", file, "--id", "p").status == 2
         assert windrow("produce", file, "--id", "q").status == 0
 
@@ -158,7 +158,7 @@ class TestProduce:
         with Producer("data/depot", "p", payload="double"):
             pass
         document = windrow("produce", "in.ndjson", "--id", "q", "--json").json()
-        assert (document["messages"], document["rejected"]) == (6, 2)
+        assert (document["message_count"], document["rejected"]) == (6, 2)
         rows = DeltaTable("data/depot").to_pyarrow_table().sort_by("sequence").to_pylist()
         assert repr([row["payload"] for row in rows]) == repr([1.5, 2.0, None, math.nan, None, None])
         assert json.loads(rows[4]["type"]) == {"reason": "payload is not a number", "line": json.dumps(sent[4])}
@@ -181,7 +181,7 @@ class TestRaw:
         arguments = ("produce", "data", "--raw-source", "line", "--depot", "raw")
         assert windrow(*arguments).out == "5,248,000 bytes sent as 6 chunks. line continues with chunk 7.\n"
         document = windrow(*arguments, "--end-source", "--json").json()
-        assert document == {"bytes": 5_248_000, "chunks": 7, "sequence": 13, "is_source_ended": True, "stopped": False}
+        assert document == {"byte_count": 5_248_000, "chunk_count": 7, "sequence": 13, "is_source_ended": True, "stopped": False}
         rows = DeltaTable("raw").to_pyarrow_table().sort_by("sequence")
         assert rows["sequence"].to_pylist() == list(range(1, 14))
         assert b"".join(rows["bytes"].to_pylist()) == 2 * data

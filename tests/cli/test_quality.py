@@ -36,7 +36,7 @@ class TestCheck:
         options = ("--fail-on", "warning", "--max-rejected", "0.1", "--data-docs", "site", "--json")
         result = filled("quality", "--engine", engine, *options)
         document = result.json()
-        assert (result.status, document["ok"], document["failed"]["warning"]) == (1, True, 1)
+        assert (result.status, document["ok"], document["failed_by_severity"]["warning"]) == (1, True, 1)
         assert document["docs"] == str(tmp_path / "site" / "index.html")
         assert (tmp_path / "site" / "index.html").is_file()
 

@@ -58,7 +58,7 @@ def test_relative_paths(tables: Path, capsys: pytest.CaptureFixture[str], monkey
     """A path that is relative, as in the `windrow.toml` of `windrow init`, is one in the directory of the command."""
     monkeypatch.chdir(tables)
     places = ("--depot", "depot", "--ledger", "ledger")
-    assert answer(tables, capsys, "status", "--engine", "spark", *places)["totals"]["messages"] == 10
+    assert answer(tables, capsys, "status", "--engine", "spark", *places)["totals"]["message_count"] == 10
     assert answer(tables, capsys, "show", "--engine", "spark", *places, "--closed")
 
 
@@ -127,7 +127,7 @@ def test_show(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_tune(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Other windows are tried on the messages of the depot."""
     document = answer(tables, capsys, "tune", "--engine", "spark", "--windows", "10s,30s", "--delays", "5s")
-    assert (document["messages"], document["depot_versions"]) == (10, [1, 2])
+    assert (document["message_count"], document["depot_versions"]) == (10, [1, 2])
 
 
 @pytest.mark.slow
@@ -148,7 +148,7 @@ def count(microbatch: Microbatch) -> None:
         assert main(["run", "readings:topology", "--engine", "spark", "--config", f"{tables}/windrow.toml"]) == 0
         spark.sql(f"ALTER TABLE delta.`{tables}/states` SET TBLPROPERTIES ({ONLY_SPARK})")
         document = answer(tables, capsys, "status", "readings:topology", "--engine", "spark")
-        assert (document["states"], document["lag"]["messages"], document["totals"]["messages"]) == (
+        assert (document["states"], document["lag"]["message_count"], document["totals"]["message_count"]) == (
             {"counts": 1},
             0,
             10,
@@ -156,20 +156,20 @@ def count(microbatch: Microbatch) -> None:
         [row] = answer(tables, capsys, "status", "readings:topology", "--history", "20", "--engine", "spark")[
             "microbatches"
         ]
-        assert (row["kind"], row["depot"], row["messages"]) == ("data", "readings", 10)
+        assert (row["kind"], row["depot"], row["message_count"]) == ("data", "readings", 10)
 
 
 @pytest.mark.slow
 def test_status(tables: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     """What waits, the clocks and the reach of both tables come from the logs as Spark reads them."""
     document = answer(tables, capsys, "status", "--engine", "spark")
-    assert (document["depots"][0]["version"], document["depots"][0]["read_version"], document["lag"]["messages"]) == (
+    assert (document["depots"][0]["version"], document["depots"][0]["read_version"], document["lag"]["message_count"]) == (
         2,
         2,
         0,
     )
     assert document["ledger"]["version"] >= 2
-    assert (document["totals"]["messages"], len(document["clocks"])) == (10, 1)
+    assert (document["totals"]["message_count"], len(document["clocks"])) == (10, 1)
     assert document["ledger"]["readable_range"] == {"version": 0, "retention": "90d"}
     depot = f"delta.`{tables}/depot`"
     spark.sql(f"INSERT INTO {depot} VALUES ('pump', struct('heat', timestamp'{AT.format(59)}'), 'x')")
@@ -186,7 +186,7 @@ def test_status(tables: Path, spark: SparkSession, capsys: pytest.CaptureFixture
 def test_history(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The microbatches are listed."""
     rows = answer(tables, capsys, "status", "--history", "20", "--engine", "spark")["microbatches"]
-    assert [row["messages"] for row in rows if row["kind"] == "data"] == [10]  # a slow run ticks as well
+    assert [row["message_count"] for row in rows if row["kind"] == "data"] == [10]  # a slow run ticks as well
 
 
 @pytest.mark.ci
@@ -194,7 +194,7 @@ def test_export_and_plot(tables: Path, capsys: pytest.CaptureFixture[str]) -> No
     """Closed batches are written with their messages, and drawn."""
     exported = answer(tables, capsys, "export", "--engine", "spark", "--messages", "--out", f"{tables}/out.json")
     rows = [json.loads(line) for line in (tables / "out.json").read_text().splitlines()]
-    assert exported["rows"] == len(rows) > 0
+    assert exported["row_count"] == len(rows) > 0
     assert {row["type"] for row in rows} == {"heat"}
     drawn = answer(tables, capsys, "plot", "--engine", "spark", "--out", f"{tables}/plot.json")
     assert Path(drawn["file"]).exists()

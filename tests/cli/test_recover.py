@@ -15,6 +15,6 @@ class TestRecover:
         document = filled("recover", "--json").json()
         assert (document["version"], document["first"], document["last"], document["dry_run"]) == (0, 1, 1, False)
         assert Path(document["directory"]).is_dir()
-        assert filled("run", "--json").json()["messages"] == 5
+        assert filled("run", "--json").json()["message_count"] == 5
         assert "Nothing to do" in filled("recover").out
         assert filled("verify").status == 0

@@ -45,7 +45,7 @@ class TestReplay:
         document = filled("replay", "--json", "--key", "k").json()
         assert (document["ok"], document["equal"], document["keys"]) == (True, True, ["k"])
         assert document["recorded"]["digest"] == document["replayed"]["digest"]
-        assert document["recorded"]["rejected"] == {"too_old": 1}
+        assert document["recorded"]["rejected_by_reason"] == {"too_old": 1}
         assert document["comparison"] is None
 
     def test_usage(self, filled: Command) -> None:

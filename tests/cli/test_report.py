@@ -23,7 +23,7 @@ def test_writes(filled: Command, tmp_path: Path) -> None:
     assert "Wrote report.html (" in result.out
     assert "No pictures: pictures need vl_convert" in result.out
     document = filled("report", "--out", "other.html", "--json").json()
-    assert document["bytes"] == (tmp_path / "other.html").stat().st_size
+    assert document["byte_count"] == (tmp_path / "other.html").stat().st_size
     assert document["charts"] == []
     assert "windrow-delta[plot]" in document["no_charts"]
     [late] = [problem for problem in document["problems"] if problem["code"] == "rejected-too_old"]

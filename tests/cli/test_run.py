@@ -23,7 +23,7 @@ class TestRun:
         assert "2 messages read, 1 accepted, 1 rejected; 1 batch opened" in result.out
         [started, microbatch, ended] = map(json.loads, result.err.splitlines())
         assert (started["event"], started["engine"]) == ("run started", "embedded")
-        assert (microbatch["event"], microbatch["messages"]) == ("microbatch", 2)
+        assert (microbatch["event"], microbatch["message_count"]) == ("microbatch", 2)
         assert (ended["event"], ended["rejected"]) == ("run ended", 1)
         assert "Nothing new" in windrow("run").out
 
@@ -59,7 +59,7 @@ class TestRun:
         publish(tmp_path, message("b", 161 * SECOND, 161 * SECOND))
         filled("ingest", "messages.parquet")
         document = filled("run", "--once", "--json").json()
-        assert (document["engine"], document["messages"], document["accepted"]) == ("embedded", 1, 1)
+        assert (document["engine"], document["message_count"], document["accepted"]) == ("embedded", 1, 1)
         [microbatch] = document["microbatches"]
         assert microbatch["kind"] == "data"
         assert {"prime_ms", "plan_ms", "process_ms", "commit_ms"} <= microbatch.keys()
@@ -132,7 +132,7 @@ class TestLog:
         """--log-format and --log-level win over [log] of the file, setting by setting; the document stays alone."""
         Path("windrow.toml").write_text('idle_timeout = "never"\n[log]\nlevel = "warning"\n')
         result = filled("run", "--json")
-        assert (result.json()["messages"], result.err) == (0, "")
+        assert (result.json()["message_count"], result.err) == (0, "")
         result = filled("run", "--log-level", "info", "--log-format", "pretty")
         assert [line.split("]", 1)[1].split()[:2] for line in result.err.splitlines()] == [
             ["run", "started"],

@@ -117,7 +117,7 @@ class TestWatch:
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=PATIENCE)
             assert process.returncode == 0
-        assert [document["totals"]["messages"] for document in documents] == [5, 5]
+        assert [document["totals"]["message_count"] for document in documents] == [5, 5]
 
     def test_until_a_condition_holds(self, filled: Command, tmp_path: Path) -> None:
         """A watch with a condition goes on until it holds, and ends with 1."""
@@ -171,8 +171,8 @@ class TestStatus:
     def test_json(self, filled: Command) -> None:
         """With --json the same stands in one document."""
         document = filled("status", "--json").json()
-        assert document["totals"]["messages"] == 5
-        assert [row["reason"] for row in document["rejected"]] == ["too_old"]
+        assert document["totals"]["message_count"] == 5
+        assert [row["reason"] for row in document["rejections"]] == ["too_old"]
         assert document["needed_delay"]["required_max_delay_us"] == 11 * SECOND
 
     def test_starts_no_jvm_and_no_compiler(self, filled: Command, tmp_path: Path) -> None:

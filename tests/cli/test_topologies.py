@@ -245,7 +245,7 @@ def test_verify(counting: Command) -> None:
     assert "no difference" in result.out
     assert "depot messages, versions 0 to" in result.out
     report = counting("verify", "seen:topology", "--json").json()
-    assert (report["ok"], report["complete"], report["states"][0]["rows"]) == (True, True, 1)
+    assert (report["ok"], report["complete"], report["states"][0]["row_count"]) == (True, True, 1)
     table = DeltaTable("data/seen")
     table.delete("state = 'microbatch' AND kind = 'data'")
     failed = counting("verify", "seen:topology")

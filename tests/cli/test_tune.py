@@ -44,7 +44,7 @@ class TestTune:
         With --json one document has the pairs, the rules in force and the advice; a range and a key choose messages.
         """
         document = filled("tune", *PAIRS, "--json").json()
-        assert document["messages"] == document["read"] == 5
+        assert document["message_count"] == document["read"] == 5
         assert document["rules"]["window"] == 10_000_000
         assert [(row["window_us"], row["max_delay_us"], row["too_old"]) for row in document["pairs"]] == [
             (5_000_000, 5_000_000, 1),
@@ -54,7 +54,7 @@ class TestTune:
         ]
         assert document["advice"]["max_delay_us"] == 11_000_000
         early = ("--key", "k", "--to", "1970-01-01T00:02:11Z", "--from", "1970-01-01T00:01:41Z")
-        assert filled("tune", "--json", *early).json()["messages"] == 2
+        assert filled("tune", "--json", *early).json()["message_count"] == 2
 
     def test_cut_is_said(self, filled: Command) -> None:
         """

@@ -29,7 +29,7 @@ class TestVerify:
         assert filled("verify", "--max-messages", "0", "--strict").status == 1
         assert filled("verify", "--all", "--strict").status == 0
         (books,) = filled("verify", "--all", "--json").json()["books"]
-        assert (books["redecided"], books["derived_streams"]) == (5, books["streams"])
+        assert (books["redecided"], books["derived_stream_count"]) == (5, books["stream_count"])
 
     def test_a_difference_ends_with_1(self, filled: Command, tmp_path: Path) -> None:
         """A message that disappeared from the ledger is a difference, named as lost."""
@@ -115,8 +115,8 @@ def test_ctrl_c(filled: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert result.returncode == 3, result.stderr
         if options:
             document = json.loads(result.stdout)
-            assert (document["ledger_version"], document["parts_done"], document["parts"]) == (1, 0, 1)
-            assert (document["proven_streams"], document["streams"], document["messages"]) == (0, 1, 4)
+            assert (document["ledger_version"], document["parts_done"], document["part_count"]) == (1, 0, 1)
+            assert (document["proven_stream_count"], document["stream_count"], document["message_count"]) == (0, 1, 4)
         else:
             assert (
                 "stopped while verifying ledger version 1: 0 of 1 part done, 1 part left; 0 of 1 stream"

@@ -120,7 +120,7 @@ def test_tune_rules(run: Callable[..., Done]) -> None:
         (window, delay) for window in (10, 45) for delay in (5, 30, 56)
     ]
     as_it_is = tuned[4]
-    assert (as_it_is["too_old"], as_it_is["duplicate"], as_it_is["batches"]) == (250, 88, 23)
+    assert (as_it_is["too_old"], as_it_is["duplicate"], as_it_is["batch_count"]) == (250, 88, 23)
     pairs = notebook.names["chart"].to_dict()["datasets"]["pairs"]
     assert [pair["chosen"] for pair in pairs] == [False, False, False, False, True, False]
     assert 'max_delay = "25s" rejects 413 of 51,004 as too old' in notebook.out
@@ -134,12 +134,12 @@ def test_watch_batcher(run: Callable[..., Done], sample: Path) -> None:
     assert [(row["depot_version"], row["microbatch"], row["paused"]) for row in stands] == [(1, 1, False)]
     assert "0 versions wait" in notebook.out
     assert {row["source"] for row in clocks} == {"edge-a", "edge-b", "edge-c"}
-    assert [(row["messages"], row["rejected"]) for row in last] == [(51_004, 338)]
+    assert [(row["message_count"], row["rejected"]) for row in last] == [(51_004, 338)]
     looks = {row["what"]: (row["figure"], row["look"]) for row in figures}
     assert looks["rejected in the last 10 microbatches, percent"] == (0.66, False)
     assert looks["the ledger is paused"] == (0, False)
     bars = notebook.names["chart"].to_dict()["datasets"]["bars"]
-    assert [(bar["messages"], bar["rejected"]) for bar in bars] == [(51_004, 338)]
+    assert [(bar["message_count"], bar["rejected"]) for bar in bars] == [(51_004, 338)]
     assert 0 < bars[0]["newest_ms"] < bars[0]["oldest_ms"]
     [noted] = windrow.reading.history(str(sample / "ledger"))["commit_ms"].to_pylist()
     [drawn] = notebook.names["history"]["commit_ms"].to_pylist()

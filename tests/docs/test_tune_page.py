@@ -24,7 +24,7 @@ def test_numbers(windrow: Command, sample: Path, monkeypatch: pytest.MonkeyPatch
     whole = [[pairs[10, delay][f"intact_rounds_percent_{name}"] for name in CHOICES] for delay in (5, 56)]
     assert [round(percent) for percent in whole[0]] == [91, 92, 85, 92]
     assert [round(percent) for percent in whole[1]][:2] == [98, 100]
-    sizes = [(pairs[window, 5]["batches"], round(pairs[window, 5]["batch_messages_mean"])) for window in (1, 2)]
+    sizes = [(pairs[window, 5]["batch_count"], round(pairs[window, 5]["batch_messages_mean"])) for window in (1, 2)]
     assert sizes == [(552, 87), (455, 105)]
     assert [round(pairs[window, 5]["wait_seconds_max"]) for window in (10, 30)] == [15, 35]
     for key, needed in (("edge-a", 23), ("edge-b", 22), ("edge-c", 51)):
@@ -34,4 +34,4 @@ def test_numbers(windrow: Command, sample: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("WINDROW_RULES__WINDOW_ANCHOR", "aligned")
     monkeypatch.setenv("WINDROW_RULES__ON_REPEAT", "keep")
     row = windrow("tune", "--config", "demo/windrow.toml", "--windows", "10s", "--delays", "25s", "--json").json()
-    assert [(pair["batches"], pair["slivers"], pair["warning"]) for pair in row["pairs"]] == [(85, 1, None)]
+    assert [(pair["batch_count"], pair["slivers"], pair["warning"]) for pair in row["pairs"]] == [(85, 1, None)]

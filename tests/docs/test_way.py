@@ -59,5 +59,5 @@ def test_in_this_order(
         place, of, name = stop
         kind = getattr(import_module(f"windrow.{place.replace('/', '.')}"), of)
         monkeypatch.setattr(kind, name, noting(getattr(kind, name), stop, called))
-    assert runner.once().total("messages") == 30
+    assert runner.once().total("message_count") == 30
     assert list(dict.fromkeys(called)) == expected

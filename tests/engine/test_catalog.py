@@ -81,7 +81,7 @@ def test_whole_way(spark: Any, schema: str, settings: Settings, clock: ManualClo
     for rows in log(versions=3):
         publish(spark, settings.depot, rows)
     summary = run(settings, spark, clock).summary
-    assert summary.total("messages") == 90
+    assert summary.total("message_count") == 90
     opened = open_tables(settings, spark)
     depot, ledger = opened.engine.path(settings.depot), opened.ledger.path
     assert "Spark" in DeltaTable(ledger).history(1)[0]["engineInfo"]
@@ -168,7 +168,7 @@ def test_goes_on(spark: Any, settings: Settings, clock: ManualClock) -> None:
     publish(spark, settings.depot, [message()])
     run(settings, spark, clock)
     publish(spark, settings.depot, [message("b"), message("a", NOW + 30 * SECOND, NOW + 30 * SECOND)])
-    assert run(settings, spark, clock).summary.total("messages") == 2
+    assert run(settings, spark, clock).summary.total("message_count") == 2
     history = spark.sql(f"DESCRIBE HISTORY {settings.ledger}").orderBy("version").collect()
     assert [row.operation for row in history] == ["CREATE TABLE AS SELECT", "WRITE", "WRITE"]
     kept = DeltaTable(str(open_tables(settings, spark).ledger.path)).metadata().configuration

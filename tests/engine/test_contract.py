@@ -221,7 +221,7 @@ class TestProgress:
             [committed] = world.runner(engine, max_driver_messages=max_driver_messages).once().microbatches
             number = committed.microbatch
             reasons = [row["reason"] for row in world.rows("rejected") if row["microbatch"] == number]
-            assert (committed.processed_on, committed.messages) == (path, 60)
+            assert (committed.processed_on, committed.message_count) == (path, 60)
             assert committed.reasons == {reason: reasons.count(reason) for reason in set(reasons)}
             assert committed.rejected == len(reasons) > 0
-            assert committed.open_batches == len(world.rows("open")) > 0
+            assert committed.open_batch_count == len(world.rows("open")) > 0

@@ -64,7 +64,7 @@ def test_depot_and_ledger(spark: Any, tmp_path: Path, clock: ManualClock, featur
         with pytest.raises(WindrowError, match=refused):
             world.runner(EMBEDDED, max_retries=0).once()
     else:
-        assert world.runner(EMBEDDED).once().total("messages") == len(third)
+        assert world.runner(EMBEDDED).once().total("message_count") == len(third)
 
 
 def spark_rows(spark: Any, world: World, state: str) -> list[Any]:

@@ -257,7 +257,7 @@ class TestSparksFence:
             spark.conf.set(name, value)
         try:
             runner = started.runner(EngineFactory("spark", spark))
-            assert runner.once().total("messages") == 30
+            assert runner.once().total("message_count") == 30
             runner.tick(to=NOW + HOUR)
             assert {name: spark.conf.get(name) for name in ids} == ids
         finally:

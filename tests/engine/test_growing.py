@@ -444,7 +444,7 @@ def test_fold_that_fails(started: World, embedded: EngineFactory, capsys: pytest
         raise OSError("no space left")
 
     runner.driver.ledger.fold = failing
-    assert runner.once().total("messages") == len(MORE)
+    assert runner.once().total("message_count") == len(MORE)
     assert started.history()[-1]["attempt"] == 1
     assert folds(started) == 0
     started.runner(embedded, fold_commits=1).pause()

@@ -92,7 +92,7 @@ class TestPause:
         assert summary.microbatches == []
         assert world.version() == before
         world.runner(engine).resume()
-        assert world.runner(engine).once().total("messages") == 30
+        assert world.runner(engine).once().total("message_count") == 30
         assert world.kinds() == ["pause", "resume", "data"]
         assert world.canonical() == world.expected()
         world.assert_balanced()
@@ -136,7 +136,7 @@ class TestPause:
         runner = world.runner(embedded, elsewhere(before))
         assert runner.once().paused
         world.runner(embedded).resume()
-        assert runner.once().total("messages") == 60
+        assert runner.once().total("message_count") == 60
         assert world.kinds() == ["pause", "resume", "data"]
 
     def test_restored_where_another_process_reads(self, world: World, embedded: EngineFactory) -> None:

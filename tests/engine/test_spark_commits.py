@@ -138,7 +138,7 @@ def test_ledger_of_more_features(started: World, spark_engine: EngineFactory, fo
     whether a commit is a MERGE or an overwrite.
     """
     spark_engine.session.sql(f"ALTER TABLE delta.`{started.ledger}` {change}")
-    assert started.runner(spark_engine).once().total("messages") == 60
+    assert started.runner(spark_engine).once().total("message_count") == 60
     books = f"SELECT sum(messages_read) - sum(rejected) FROM delta.`{started.ledger}` WHERE state = 'microbatch'"
     names = [field.name for field in DeltaTable(started.ledger).schema().fields]
     rows = tables.spark_rows_that_count(f"delta.`{started.ledger}`", names)

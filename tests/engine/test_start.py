@@ -190,4 +190,4 @@ class TestDepotChanged:
         world.publish([message()])
         DeltaTable(world.depot).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
         world.publish([message("b")])
-        assert world.runner(engine).once().total("messages") == 2
+        assert world.runner(engine).once().total("message_count") == 2

@@ -44,7 +44,7 @@ def test_runner_in_another_process(world: World, embedded: EngineFactory) -> Non
     reported: list[object] = []
     runner.driver.report = reported.append
     copy = pickle.loads(pickle.dumps(runner))  # noqa: S301 - our own
-    assert copy.once().total("messages") == 30
+    assert copy.once().total("message_count") == 30
     assert (reported, runner.summary.microbatches) == ([], [])
 
 

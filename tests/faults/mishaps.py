@@ -133,7 +133,7 @@ def age(table: str, since: int = 0) -> None:
 
 def run(world: World, factory: EngineFactory) -> int:
     """Run without retries; return how many messages were read."""
-    return world.runner(factory, max_retries=0).once().total("messages")
+    return world.runner(factory, max_retries=0).once().total("message_count")
 
 
 def assert_whole(world: World) -> None:

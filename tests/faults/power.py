@@ -27,6 +27,7 @@ from deltalake import DeltaTable
 
 import windrow
 from tests.faults.trials.processes import Child, children
+from tests.faults.trials.trial import Counted, Trial
 from windrow.delta import table as storage
 from windrow.delta.logfiles import ASIDE
 from windrow.errors import TableMissingError, WindrowError
@@ -45,6 +46,11 @@ def unsupported_reason() -> str:
     except (OSError, subprocess.CalledProcessError) as error:
         return f"no power can be cut here: {error}"
     return ""
+
+
+def is_supported() -> bool:
+    """Tell whether power can be cut here."""
+    return not unsupported_reason()
 
 
 class Disk:
@@ -193,6 +199,14 @@ def _count(tables: dict[str, str], acknowledged: set[int], counted: CallCounter)
     counted.twice += len(stored) - len(set(stored)) + books.duplicated
     counted.differences += map(str, report.differences)
     counted.aside = sum(1 for table in tables.values() for _ in Path(table).glob(f"{ASIDE}/*"))
+
+
+def power_cut(trial: Trial) -> None:
+    """Cut the power of a producer and a driver that sync what they commit."""
+    counted = CallCounter()
+    cuts(trial.folder, trial.random.randrange(2**20), True, counted)
+    differences = (*counted.unreadable, *counted.differences)
+    trial.result = Counted(counted.lost, counted.twice, differences, counted.cuts, CUTS_OF_A_DISK)
 
 
 def main() -> int:

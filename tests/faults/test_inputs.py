@@ -85,7 +85,7 @@ class TestFile:
         assert len(result.err.strip().splitlines()) <= 2
         assert DeltaTable(depot).version() == 0
         pq.write_table(table([message()]), tmp_path / "good.parquet")
-        assert windrow("ingest", "good.parquet", "--json").json()["messages"] == 1
+        assert windrow("ingest", "good.parquet", "--json").json()["message_count"] == 1
 
     def test_not_ours_to_read(self, common: Path, embedded: EngineFactory) -> None:
         """A file that may not be read is refused with that reason."""
@@ -106,8 +106,8 @@ class TestFile:
     def test_no_rows(self, windrow: Command, depot: str, tmp_path: Path) -> None:
         """A file without rows is taken, adds nothing, and does not stop the run."""
         pq.write_table(table([]), tmp_path / "none.parquet")
-        assert windrow("ingest", "none.parquet", "--json").json()["messages"] == 0
-        assert windrow("run", "--json").json()["messages"] == 0
+        assert windrow("ingest", "none.parquet", "--json").json()["message_count"] == 0
+        assert windrow("run", "--json").json()["message_count"] == 0
 
 
 class TestColumns:
@@ -144,6 +144,6 @@ def test_hostile_rows_come_through(windrow: Command, depot: str, tmp_path: Path)
     """
     rows = [message(key=None), message(event_time=2**63 - 1), message(key="'; --\0", payload="\u202e")]
     pq.write_table(table(rows), tmp_path / "messages.parquet")
-    assert windrow("ingest", "messages.parquet", "--json").json()["messages"] == 3
+    assert windrow("ingest", "messages.parquet", "--json").json()["message_count"] == 3
     document = windrow("run", "--json").json()
     assert (document["accepted"], document["rejected"]) == (1, 2)

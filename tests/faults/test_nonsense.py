@@ -117,7 +117,7 @@ def test_nothing_to_complain_about(windrow: Command, tmp_path: Path, content: by
     """
     (tmp_path / "windrow.toml").write_bytes(content)
     assert windrow("init").status == 0
-    assert windrow("run", "--json").json()["messages"] == 0
+    assert windrow("run", "--json").json()["message_count"] == 0
 
 
 def test_directory(windrow: Command, tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ class TestLedger:
         """Where there is nothing, `run` makes the ledger."""
         World(tmp_path, ManualClock()).publish([message()])
         make(tmp_path / "place")
-        assert windrow("run", "--depot", "depot", "--ledger", "place", "--json").json()["messages"] == 1
+        assert windrow("run", "--depot", "depot", "--ledger", "place", "--json").json()["message_count"] == 1
 
     @pytest.mark.parametrize("command", ["status", "verify", "show"])
     @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ class TestCharacters:
         for command in ("run", "verify", "replay", "tune", "doctor"):
             result = windrow(command, *(["--engine", "embedded"] if command == "run" else []))
             assert result.status == 0, result.err
-        assert windrow("status", "--json").json()["totals"]["messages"] == 3
+        assert windrow("status", "--json").json()["totals"]["message_count"] == 3
         harness = Harness(copying(), Path("topology"))
         harness.append([{"payload": "1"}])
         harness.run()
@@ -219,7 +219,7 @@ class TestCharacters:
         chosen = Settings(
             **values, format={"type": "csv", "has_header": False, "fields": {"a": "int64", "b": "string"}}
         )
-        assert windrow_run(chosen).total("messages") == 1
+        assert windrow_run(chosen).total("message_count") == 1
 
     @pytest.mark.parametrize("name", ["a^b", "a|b"])
     def test_panic(self, tmp_path: Path, name: str) -> None:

@@ -291,7 +291,7 @@ class TestStrings:
             world.runner(embedded, max_messages=1).once()
         assert [row["messages_read"] for row in world.history()] == [1]
         world.ledger += "-behind"
-        assert world.runner(embedded, start_from="version:3").once().total("messages") == 1
+        assert world.runner(embedded, start_from="version:3").once().total("message_count") == 1
 
     @pytest.mark.parametrize("max_driver_messages", [pytest.param(500_000, marks=pytest.mark.slow_on_spark), 0])
     def test_not_utf_8_on_spark(self, world: World, spark_engine: EngineFactory, max_driver_messages: int) -> None:

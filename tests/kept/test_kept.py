@@ -41,7 +41,7 @@ def go_on(directory: Path, factory: EngineFactory) -> None:
     before = world.rows("closed", "rejected")
     assert verify(world.depot, world.ledger).ok
     world.publish(*log(versions=2, seed=9, start=NOW + 16 * SECOND))
-    assert world.runner(factory).once().total("messages") == 60
+    assert world.runner(factory).once().total("message_count") == 60
     report = verify(world.depot, world.ledger)
     assert report.ok, report
     after = {row["id"]: row for row in world.rows("closed", "rejected")}

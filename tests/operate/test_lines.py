@@ -38,17 +38,17 @@ class TestLines:
                 "engine",
             )
             assert {name: getattr(line, name) for name in names} == {name: row[name] for name in names}
-            assert line.messages == row["messages_read"]
+            assert line.message_count == row["messages_read"]
             refused = [
                 rejection["reason"] for rejection in world.rows("rejected") if rejection["microbatch"] == line.number
             ]
             assert line.reasons == {reason: refused.count(reason) for reason in sorted(set(refused))}
             assert min(line.prime_ms, line.plan_ms, line.process_ms, line.commit_ms) > 0
-        assert lines[-1].open_batches == len(world.rows("open"))
-        totals = {name: sum(getattr(line, name) for line in lines) for name in ("messages", "accepted", "closed")}
+        assert lines[-1].open_batch_count == len(world.rows("open"))
+        totals = {name: sum(getattr(line, name) for line in lines) for name in ("message_count", "accepted", "closed")}
         [ended] = logged("run ended")
         assert {name: getattr(ended, name) for name in totals} == totals
-        assert (ended.microbatches, ended.seconds > 0) == (2, True)
+        assert (ended.microbatch_count, ended.seconds > 0) == (2, True)
         [started] = logged("run started")
         assert (started.engine, started.depot, started.ledger) == ("embedded", world.depot, world.ledger)
 
@@ -66,7 +66,7 @@ class TestLines:
         with pytest.raises(RetriesExhaustedError):
             watch(world, embedded, [LogObserver()], fail_times(Point.BEFORE_COMMIT, times=1), max_retries=0)
         [line] = logged("run failed")
-        assert (line.levelname, line.code, line.microbatches) == ("ERROR", "WINDROW-RETRIES-EXHAUSTED", 0)
+        assert (line.levelname, line.code, line.microbatch_count) == ("ERROR", "WINDROW-RETRIES-EXHAUSTED", 0)
         assert logged("run ended") == []
 
     def test_rules_changed(self, world, embedded, logged):

@@ -24,7 +24,7 @@ class TestSpans:
         whole = [span for span in spans if span.name == "windrow.microbatch"]
         for span, row in zip(whole, world.history(), strict=True):
             assert span.attributes["windrow.microbatch"] == row["microbatch"]
-            assert span.attributes["windrow.messages"] == row["messages_read"]
+            assert span.attributes["windrow.message_count"] == row["messages_read"]
             assert span.attributes["windrow.closed"] == row["closed"]
             assert span.attributes["windrow.ledger"] == world.ledger
             assert span.parent is None

@@ -17,7 +17,7 @@ from windrow.reading.status import DepotStatus, Lag, LedgerStatus, MicrobatchRow
 
 def microbatch(number: int, rejected: int) -> MicrobatchRow:
     """Return a row of the history that rejected some messages."""
-    counts = {"messages": 10, "accepted": 10 - rejected, "rejected": rejected, "opened": 0, "closed": 0}
+    counts = {"message_count": 10, "accepted": 10 - rejected, "rejected": rejected, "opened": 0, "closed": 0}
     phases = {"prime_ms": 0.0, "plan_ms": 0.0, "process_ms": 0.0}
     texts = {"kind": "data", "engine": "embedded", "processed_on": "driver", "started_at": "1970-01-01T00:00:00Z"}
     return MicrobatchRow(microbatch=number, attempt=1, depot=None, depot_version=number, **counts, **phases, **texts)

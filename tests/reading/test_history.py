@@ -40,7 +40,7 @@ def test_what_was_recorded(past):
     for row, known in zip(rows, recorded, strict=True):
         same = ("microbatch", "attempt", "accepted", "rejected", "opened", "closed", "started_at", "plan_ms", "engine")
         assert [row[name] for name in same] == [known[name] for name in same]
-        assert row["messages"] == known["messages_read"]
+        assert row["message_count"] == known["messages_read"]
         assert row["depot_versions"] == len(known["versions"])
 
 

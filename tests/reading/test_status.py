@@ -195,7 +195,7 @@ class TestStatus:
         assert status.totals.microbatch_count == 11
         row, shown = busy.history()[-1], asdict(status.microbatches[0])
         assert shown.pop("started_at") == "2023-11-14T22:13:20Z"
-        assert shown.pop("messages") == row["messages_read"]
+        assert shown.pop("message_count") == row["messages_read"]
         assert shown.pop("depot") is None
         assert shown == {name: row[name] for name in shown}
 

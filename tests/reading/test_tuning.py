@@ -66,12 +66,12 @@ def expected(messages: pa.Table, rules: Rules) -> Row:
     sizes = result.batches["message_count"].to_numpy()
     reasons = result.rejected["reason"].to_pylist()
     return {
-        "messages": messages.num_rows,
+        "message_count": messages.num_rows,
         "accepted": int(sizes.sum()),
         "rejected": len(reasons),
         **{name: reasons.count(name) for name in ("too_old", "too_far_ahead", "duplicate", "invalid")},
-        "batches": sizes.size,
-        "open_batches": result.batches.num_rows - closed.num_rows,
+        "batch_count": sizes.size,
+        "open_batch_count": result.batches.num_rows - closed.num_rows,
         "slivers": slivers(result.batches),
         "batch_messages_mean": sizes.mean(),
         "batch_messages_median": np.median(sizes),
@@ -102,9 +102,9 @@ class TestSweep:
                 rules = Rules(row["window_us"], row["max_delay_us"])
             figures = expected(messages, rules)
             assert figures["accepted"] > figures["rejected"] > 0
-            assert figures["slivers"] <= figures["batches"]
+            assert figures["slivers"] <= figures["batch_count"]
             assert {name: row[name] for name in figures} == pytest.approx(figures)
-            assert row["rejected_percent"] == pytest.approx(100 * row["rejected"] / row["messages"])
+            assert row["rejected_percent"] == pytest.approx(100 * row["rejected"] / row["message_count"])
 
     def test_bytes_count(self, messages: pa.Table) -> None:
         """The other rules hold as they are given: a small max_batch_bytes makes as many batches as it does in
@@ -112,8 +112,8 @@ class TestSweep:
         """
         small = Rules(window="1m", max_batch_bytes=20)
         row = tune(messages, ["1m"], ["5s"], small).to_pylist()[0]
-        assert row["batches"] == windrow.batch(messages, small).batches.num_rows
-        assert row["batches"] > tune(messages, ["1m"], ["5s"])["batches"][0].as_py()
+        assert row["batch_count"] == windrow.batch(messages, small).batches.num_rows
+        assert row["batch_count"] > tune(messages, ["1m"], ["5s"])["batch_count"][0].as_py()
 
     @pytest.mark.parametrize("seed", range(5))
     def test_the_window_rejects_nothing(self, seed: int) -> None:
@@ -146,18 +146,18 @@ class TestSweep:
         messages = table(sorted(rows, key=lambda row: row["received_at"]))
         early = Rules("10s", "180s", window_anchor="event_time", on_repeat="keep")
         row = tune(messages, ["10s"], ["180s"], early).to_pylist()[0]
-        assert (row["batches_aligned"], row["slivers_aligned"]) == (60, 0)
+        assert (row["batch_count_aligned"], row["slivers_aligned"]) == (60, 0)
         assert row["slivers"] > 10
-        assert f"{row['slivers']} of {row['batches']} batches are slivers; " in advise_repeats(row)[-1]
+        assert f"{row['slivers']} of {row['batch_count']} batches are slivers; " in advise_repeats(row)[-1]
         aligned = Rules("10s", "180s", window_anchor="aligned", window_offset="7s", on_repeat="keep")
         tuned = tune(messages, ["2s", "10s"], ["180s"], aligned).to_pylist()
-        assert [row["batches"] for row in tuned] == [row["batches_aligned"] for row in tuned]
+        assert [row["batch_count"] for row in tuned] == [row["batch_count_aligned"] for row in tuned]
         assert not [advice for row in tuned for advice in advise_repeats(row) if "slivers" in advice]
 
     def test_nothing_closed(self) -> None:
         """Where the clock reaches no timeout all batches are open, and nobody can say how long messages wait."""
         row = tune(late(0, 0), ["1h"], ["5s"]).to_pylist()[0]
-        assert (row["batches"], row["open_batches"]) == (2, 2)
+        assert (row["batch_count"], row["open_batch_count"]) == (2, 2)
         assert row["wait_seconds_median"] is None
 
     def test_progress(self, messages: pa.Table) -> None:
@@ -187,7 +187,7 @@ class TestTrial:
         """
         rows = [message("a", NOW + 9 * SECOND, NOW + 9 * SECOND, key="ahead"), message("a", NOW, NOW, key="k")]
         alone = sweep(Trial.of(table(rows), key="k"), ["10s"], ["5s"]).to_pylist()[0]
-        assert (alone["messages"], alone["too_old"]) == (1, 1)
+        assert (alone["message_count"], alone["too_old"]) == (1, 1)
 
     def test_by_source(self, messages: pa.Table) -> None:
         """Sources tried apart add up to all of them, but for the messages that have none."""
@@ -258,12 +258,12 @@ class TestRounds:
         """
         row = tune(fleet({"right": 0}), ["10s"], ["5s"]).to_pylist()[0]
         assert row[f"intact_rounds_percent_{choice}"] == pytest.approx(whole, abs=3)
-        assert row[f"batches_{choice}"] == pytest.approx(batches, abs=1)
+        assert row[f"batch_count_{choice}"] == pytest.approx(batches, abs=1)
         chosen = Rules(**{"keep": {"on_repeat": "keep"}}.get(choice, {"split_at": choice}))  # type: ignore[arg-type]
         own = tune(fleet({"right": 0}), ["10s"], ["5s"], chosen).to_pylist()[0]
-        assert (own["intact_rounds_percent"], own["batches"]) == (
+        assert (own["intact_rounds_percent"], own["batch_count"]) == (
             row[f"intact_rounds_percent_{choice}"],
-            row[f"batches_{choice}"],
+            row[f"batch_count_{choice}"],
         )
 
     def test_as_the_batches_say(self) -> None:

@@ -191,7 +191,7 @@ class TestCleanUp:
         assert not Path(world.depot, "_delta_log", f"{1:020}.json").exists()
         assert world.canonical() == whole
         world.publish([message("late", NOW + DAY, NOW + DAY)])
-        assert world.runner(engine).once().total("messages") == 1
+        assert world.runner(engine).once().total("message_count") == 1
         world.assert_balanced()
 
     def test_depot_in_use(self, world: World, embedded: EngineFactory, clock: ManualClock) -> None:

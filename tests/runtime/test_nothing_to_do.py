@@ -126,7 +126,7 @@ class TestCommand:
         completed = java.run(world, "--json")
         assert (completed.returncode, java.called) == (0, False), completed.stderr
         document = json.loads(completed.stdout)
-        assert (document["engine"], document["paused"], document["messages"], document["microbatches"]) == (
+        assert (document["engine"], document["paused"], document["message_count"], document["microbatches"]) == (
             "spark",
             False,
             0,

@@ -203,7 +203,7 @@ def test_column_version(tmp_path: Path, engine: EngineFactory, name: str) -> Non
         programs = pa.table({"program": [f"p{at}"], name: [70 + at]})
         write_deltalake(tmp_path / "programs", programs, mode="append", configuration=None if at else feed)
     settings = engine.settings(str(tmp_path / "programs"), topology.location, max_messages=1)
-    assert run_topology(topology, settings, spark=engine.session).total("messages") == 2
+    assert run_topology(topology, settings, spark=engine.session).total("message_count") == 2
     seen = topology.read("seen")
     assert seen.select(["version", "depot_version"]).to_pydict() == {"version": [70, 71], "depot_version": [0, 1]}
 

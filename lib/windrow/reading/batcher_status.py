@@ -167,7 +167,7 @@ def count_waiting(depot: str, ledger: str) -> int | None:
 
 BATCHES = "count(*) AS batch_count, coalesce(sum(message_count), 0) AS message_count"
 REJECTED = "reason, count(*) AS message_count, coalesce(max(missed_by_us), 0) AS missed_by_us"
-BY_REASON = "GROUP BY reason ORDER BY messages DESC, reason"
+BY_REASON = "GROUP BY reason ORDER BY message_count DESC, reason"
 LATE = """
 SELECT source, count(*) AS messages, max(age) FILTER (WHERE age <= {oldest}) AS needed,
     count(*) FILTER (WHERE age <= {oldest}) AS counted

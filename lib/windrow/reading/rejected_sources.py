@@ -29,12 +29,12 @@ FROM (
         arg_max(struct_pack({sample}, missed_by_us := missed_by_us, microbatch := microbatch),
             coalesce(missed_by_us, 0)) AS sample,
         count(*) OVER () AS pairs
-    FROM ledger WHERE state = 'rejected' GROUP BY 1, 2 ORDER BY messages DESC, 1, 2 LIMIT {limit}
+    FROM ledger WHERE state = 'rejected' GROUP BY 1, 2 ORDER BY message_count DESC, 1, 2 LIMIT {limit}
 ) AS own
 LEFT JOIN ({history}) AS beginning ON beginning.microbatch = own.first
 LEFT JOIN ({history}) AS ending ON ending.microbatch = own.last
 LEFT JOIN ({history}) AS sampled ON sampled.microbatch = own.sample['microbatch']
-ORDER BY messages DESC, source, reason
+ORDER BY message_count DESC, source, reason
 """
 HISTORY = """SELECT microbatch, min(started_at) AS started_at, any_value(rules) AS rules
     FROM ledger WHERE state = 'microbatch' GROUP BY microbatch"""

@@ -208,22 +208,22 @@ def test_batches(spark: Any, settings: Settings, command: Callable[..., Any], tm
     command("init")  # views that are the same are left alone
     publish(spark, settings.depot, [row for rows in log(versions=2) for row in rows])
     done = command("run")
-    assert (done["messages"], done["accepted"] + done["rejected"]) == (60, 60)
+    assert (done["message_count"], done["accepted"] + done["rejected"]) == (60, 60)
     command("pause")
     publish(spark, settings.depot, log(versions=1, seed=2)[0])
-    assert command("run")["messages"] == 0
+    assert command("run")["message_count"] == 0
     command("resume")
     command("tick")
-    assert command("run", "--once")["messages"] == 30
+    assert command("run", "--once")["message_count"] == 30
     command("tick", "--all")
     status = command("status")
-    assert status["open"]["batches"] == 0
+    assert status["open"]["batch_count"] == 0
     command("export", "--out", str(tmp_path / "closed.parquet"))
     assert command("show", "--key", "k")
     kinds = {row["kind"] for row in command("status", "--history", "20")["microbatches"]}
     assert kinds >= {"data", "tick", "pause", "resume"}
     [counted] = spark.sql(f"SELECT count(*) AS batches FROM {settings.ledger} WHERE state = 'closed'").collect()
-    assert status["closed"]["batches"] == counted["batches"] > 0
+    assert status["closed"]["batch_count"] == counted["batch_count"] > 0
 
 
 def test_upkeep(spark: Any, settings: Settings, command: Callable[..., Any]) -> None:
@@ -233,7 +233,7 @@ def test_upkeep(spark: Any, settings: Settings, command: Callable[..., Any]) -> 
     assert command("maintain", "--if-exists")["waiting"].startswith("there is no")
     command("init")
     publish(spark, settings.depot, log(versions=1)[0])
-    assert command("run")["messages"] == 30
+    assert command("run")["message_count"] == 30
     assert command("verify")["ok"]
     command("maintain")
 
@@ -245,9 +245,9 @@ def test_examined(spark: Any, settings: Settings, command: Callable[..., Any], m
     assert command("quality", "--if-exists")["waiting"].startswith("there is no")
     command("init")
     publish(spark, settings.depot, log(versions=1)[0])
-    assert command("run")["messages"] == 30
+    assert command("run")["message_count"] == 30
     checked = command("quality")
-    assert (checked["ok"], checked["rows"]["microbatch"], len(checked["outcomes"])) == (True, 1, OUTCOMES)
+    assert (checked["ok"], checked["row_counts"]["microbatch"], len(checked["outcomes"])) == (True, 1, OUTCOMES)
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     found = {finding["code"]: finding for finding in command("doctor")["findings"]}
     assert not [finding for finding in found.values() if finding["level"] == "error"]
@@ -277,8 +277,8 @@ def test_reading(spark: Any, settings: Settings, command: Callable[..., Any], tm
     """
     command("init")
     publish(spark, settings.depot, log(versions=1)[0])
-    assert command("run")["messages"] == 30
-    assert command("tune", "--windows", "5s,10s", "--delays", "1s,5s")["messages"] > 0
+    assert command("run")["message_count"] == 30
+    assert command("tune", "--windows", "5s,10s", "--delays", "1s,5s")["message_count"] > 0
     command("tick", "--all")
     for what in ("timeline", "batches", "microbatches"):
         command("plot", "--chart", what, "--out", str(tmp_path / f"{what}.json"))
@@ -296,17 +296,17 @@ def test_replaying(spark: Any, settings: Settings, command: Callable[..., Any], 
     command("init")
     for seed in (1, 2, 3):
         publish(spark, settings.depot, log(versions=1, seed=seed)[0])
-        assert command("run")["messages"] == 30
+        assert command("run")["message_count"] == 30
     command("tick", "--all")
     whole = command("replay")
-    assert (whole["equal"], whole["messages"]) == (True, 90)
+    assert (whole["equal"], whole["message_count"]) == (True, 90)
     [first, second, third] = (row["depot_version"] for row in _data(command("status", "--history", "20")))
     for flags, messages in ((["--from", str(second)], 60), (["--to", str(second)], 60), (["--from", str(third)], 30)):
         part = command("replay", *flags)
-        assert (part["equal"], part["messages"]) == (True, messages), flags
+        assert (part["equal"], part["message_count"]) == (True, messages), flags
     assert first < second
     branch = str(tmp_path / "patient")
-    assert command("replay", "--max-delay", "8s", "--into", branch)["comparison"]["moved_messages"] > 0
+    assert command("replay", "--max-delay", "8s", "--into", branch)["comparison"]["moved_message_count"] > 0
     assert command("amend", branch)["let_in"] > 0
     assert command("verify")["ok"]
 
@@ -331,15 +331,15 @@ def test_ingesting(spark: Any, settings: Settings, command: Callable[..., Any], 
     """
     pq.write_table(table([message(), message("b")]), tmp_path / "messages.parquet")
     for added in (2, 0):
-        assert command("ingest", str(tmp_path / "messages.parquet"))["messages"] == added
-    assert command("run")["messages"] == 2
+        assert command("ingest", str(tmp_path / "messages.parquet"))["message_count"] == added
+    assert command("run")["message_count"] == 2
     lines = tmp_path / "lines"
     lines.write_text('{"key": "k"}\n')
     for arguments, hint in NEED_A_PATH.values():
         said = command(*(argument.format(lines=lines) for argument in arguments), status=3)
         assert "only Spark reaches the files of" in said, said
         assert hint in said, said
-    assert command("run")["messages"] == 0
+    assert command("run")["message_count"] == 0
 
 
 def test_depot_without_feed(spark: Any, settings: Settings) -> None:
@@ -357,7 +357,7 @@ def test_depot_without_feed(spark: Any, settings: Settings) -> None:
     publish(spark, settings.depot, [message("b"), message("c")])
     spark.sql(f"DROP TABLE {settings.ledger}").collect()
     later = settings.model_copy(update={"start_from": f"version:{newest['version'] + 1}"})
-    assert windrow.run(later, spark=spark).total("messages") == 2
+    assert windrow.run(later, spark=spark).total("message_count") == 2
 
 
 def add_amounts(microbatch: Microbatch) -> None:
@@ -401,8 +401,8 @@ def test_topology(spark: Any, schema: str, settings: Settings) -> None:
     topology = sales_topology(schema, add_amounts, append_large)
     for amounts in ((1, 200), (4, 300)):
         sell(spark, schema, *amounts)
-        assert run_topology(topology, settings, spark=spark).total("messages") == 2
-    assert run_topology(topology, settings, spark=spark).total("messages") == 0
+        assert run_topology(topology, settings, spark=spark).total("message_count") == 2
+    assert run_topology(topology, settings, spark=spark).total("message_count") == 0
     assert topology.read("shops", spark=spark).to_pylist() == [{"shop": "north", "total": 505}]
     assert pc.sum(spark.table(f"{schema}.large").toArrow()["amount"]).as_py() == 500
     plans = spark.sql(f"DESCRIBE HISTORY {schema}.states_plans").collect()
@@ -427,14 +427,14 @@ def test_topology_that_goes_back(
     place = f"{module}:topology"
     for amounts in ((1, 200), (4, 300), (5, 6)):
         sell(spark, schema, *amounts)
-        assert command("run", place)["messages"] == 2
+        assert command("run", place)["message_count"] == 2
     assert [total(topology, spark, at) for at in (1, 2, 3, None)] == [201, 505, 516, 516]
     report = command("verify", place, "--replay")
     assert report["ok"], report
-    assert (report["depots"][0]["depot_rows"], report["states"][0]["rows"]) == (6, 1)
+    assert (report["depots"][0]["depot_row_count"], report["states"][0]["row_count"]) == (6, 1)
     assert report["states"][0]["replayed"] == report["states"][0]["digest"]
     again = command("replay", place, "--into", str(tmp_path / "again"))
-    assert (again["ok"], again["microbatches"]) == (True, 3)
+    assert (again["ok"], again["microbatch"]) == (True, 3)
     assert DeltaTable(str(tmp_path / "again" / "outputs" / "large")).to_pyarrow_table().num_rows == 2
     assert command("show", place, "--state", "shops", "--microbatch", "1") == [{"shop": "north", "total": 201}]
     command("rollback", place, "--to-microbatch", "1")
@@ -444,7 +444,7 @@ def test_topology_that_goes_back(
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     assert not [finding for finding in command("doctor", place)["findings"] if finding["level"] == "error"]
     command("maintain", place)
-    assert command("run", place)["messages"] == 4
+    assert command("run", place)["message_count"] == 4
     assert [total(topology, spark, at) for at in (1, 3, 4, None)] == [201, 516, 201, 516]
     assert sorted(spark.table(f"{schema}.large").toArrow()["amount"].to_pylist()) == [200, 300, 300]
     assert command("verify", place)["ok"]

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.engine.factory import EngineFactory
-from tests.faults.trials import amendments, catalogs, folds, migrations, mishaps, outputs, processes, stores, streams
+from tests.faults import power
+from tests.faults.trials import amendments, catalogs, folds, migrations, mishaps, outputs, processes, senders, stores, streams
 from tests.faults.trials.trial import Counted, Trial
 
 
@@ -17,16 +18,20 @@ from tests.faults.trials.trial import Counted, Trial
 class Fault:
     """Something that goes wrong, and how often it is tried: so many times as often as others; on Spark, in hundredths.
 
-    A `process` of Spark's own takes ten seconds to start, so there are few of them.
+    A `process` of Spark's own takes ten seconds to start, so there are few of them. It is not tried where it is not
+    `supported`.
     """
 
     name: str
     act: Callable[[Trial], None]
     embedded: int = 1
     spark: int = 0
+    supported: Callable[[], bool] = lambda: True
 
     def times(self, engine: str, times: int) -> int:
         """Return how often it is tried when others are tried `times` times."""
+        if not self.supported():
+            return 0
         if engine == "embedded":
             return self.embedded * times
         return -(-self.spark * times // 100)
@@ -75,6 +80,10 @@ FAULTS = [
     Fault("a topology on tables of a catalog, SIGKILL", catalogs.killed, embedded=0, spark=10),
     Fault("a topology on tables of a catalog, failing commits", catalogs.failed, embedded=0, spark=5),
     Fault("a topology on tables of a catalog, two drivers", catalogs.raced, embedded=0, spark=10),
+    Fault("producers, SIGKILL", senders.producers_killed, 2),
+    Fault("a bridge, SIGKILL, and its broker started again", senders.bridges_killed),
+    Fault("power cuts", power.power_cut, supported=power.is_supported),
+    Fault("foreach_batch, SIGKILL", streams.killed, embedded=0, spark=10),
     Fault("damaged checkpoint of foreach_batch", streams.checkpoint_damaged, embedded=0, spark=10),
 ]
 

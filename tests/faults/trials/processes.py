@@ -177,14 +177,7 @@ def _many_killed(trial: Trial) -> Counted:
         finished = {int(word.split()[1]) for word in words if word.startswith("done")}
     for number, ledger_trial in enumerate(trials):
         ledger_trial.struck = running and number not in finished
-    counted = [ledger_trial.counted() for ledger_trial in trials]
-    return Counted(
-        sum(count.lost for count in counted),
-        sum(count.duplicated for count in counted),
-        tuple(difference for count in counted for difference in count.differences),
-        sum(count.struck for count in counted),
-        len(counted),
-    )
+    return Counted.sum(ledger_trial.counted() for ledger_trial in trials)
 
 
 def killed_at_a_point(trial: Trial) -> None:

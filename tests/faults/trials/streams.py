@@ -88,6 +88,17 @@ def _remove(file: Path) -> None:
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
 
 
+def killed(trial: Trial) -> None:
+    """Kill the driver of a stream twice; its successor continues from the checkpoint."""
+    stream_ = Stream(trial)
+    for _ in range(2):
+        stream_.arrive(2)
+        stream_.killed()
+    stream_.arrive(100)
+    stream_.run(windrow.foreach_batch(Settings(**stream_.values)))
+    trial.read_again = trial.struck = True
+
+
 def checkpoint_damaged(trial: Trial) -> None:
     """Damage the checkpoint of a stream between runs, whose function may be the same object, or after a kill."""
     stream_ = Stream(trial)

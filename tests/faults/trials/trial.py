@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -44,6 +44,16 @@ class Counted:
     def sound(self) -> bool:
         """Tell whether all is as if nothing had happened."""
         return not (self.lost or self.duplicated or self.differences)
+
+    @classmethod
+    def sum(cls, counted: Iterable[Counted]) -> Counted:
+        """Add up what the tables of one try gave."""
+        each = list(counted)
+        differences = tuple(difference for count in each for difference in count.differences)
+        lost, duplicated, struck, ledgers = (
+            sum(getattr(count, name) for count in each) for name in ("lost", "duplicated", "struck", "ledgers")
+        )
+        return cls(lost, duplicated, differences, struck, ledgers)
 
 
 class Trial:

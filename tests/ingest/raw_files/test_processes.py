@@ -84,7 +84,7 @@ def test_killed_between_commits(tmp_path: Path) -> None:
         assert DeltaTable(depot).version() == (stop_at - 1) // 4
     with ingesting(depot, file, settings=settings) as process:
         [result] = said(process)["files"]
-    assert (result["resumed_at_byte"], result["bytes"], result["version_count"]) == (20 * MEBI, 10 * MEBI + 1, 3)
+    assert (result["resumed_at_byte"], result["byte_count"], result["version_count"]) == (20 * MEBI, 10 * MEBI + 1, 3)
     assert contents(str(depot)) == {str(file): content}
     with ingesting(depot, file, settings=settings) as process:
         assert said(process)["known"] == [True]

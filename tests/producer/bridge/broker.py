@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -169,3 +170,42 @@ class Publisher:
         """Disconnect."""
         self._client.disconnect()
         self._client.loop_stop()
+
+
+class Stream:
+    """Numbered messages, published without an end until it is stopped; `payload_of` writes a number."""
+
+    def __init__(self, publisher: Publisher, payload_of: Callable[[int], str] = str) -> None:
+        self._publisher, self._payload_of = publisher, payload_of
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._publish)
+        self._sent: list[MQTTMessageInfo] = []
+        self._thread.start()
+
+    @property
+    def published(self) -> set[str]:
+        """Return what was published."""
+        return set(map(self._payload_of, range(len(self._sent))))
+
+    @property
+    def taken(self) -> set[str]:
+        """Return what the broker has acknowledged to the publisher."""
+        sent = list(enumerate(self._sent))
+        return {self._payload_of(number) for number, delivery in sent if not delivery.rc and delivery.is_published()}
+
+    def stop(self) -> None:
+        """Publish no more."""
+        self._stop.set()
+        self._thread.join(PATIENCE_SECONDS)
+        assert not self._thread.is_alive()
+
+    def _publish(self) -> None:
+        while not self._stop.is_set():
+            for _ in range(10):
+                number = len(self._sent)
+                self._sent.append(self._publisher.publish(f"plant/pump-{number % 7}/level", self._payload_of(number)))
+            last = self._sent[-1]
+            while last.rc == 0 and not last.is_published() and not self._stop.wait(0.01):
+                pass
+            if last.rc:  # the broker is away
+                self._stop.wait(0.1)

@@ -270,7 +270,7 @@ class TestReading:
         )
         result = windrow("bridge", "kafka", "--until-end")
         assert f"5 messages from {kafka.place} in d, 1 of them invalid; 1 partition at the end, lag 0." in result.out
-        assert windrow("run", "--json").json()["messages"] == 5
+        assert windrow("run", "--json").json()["message_count"] == 5
         windrow("tick", "--all")
         closed = windrow("show", "--closed", "--json").json()
         assert [(batch["source"], len(batch["messages"])) for batch in closed] == [(f"{topic}/0", 2)] * 2

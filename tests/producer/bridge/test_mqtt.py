@@ -132,7 +132,7 @@ class TestMessages:
         assert rows["type"].to_pylist() == [None, "b", "b", "b", "b"]
         settings = Settings(depot=depot, ledger=str(tmp_path / "ledger"), engine="embedded")
         summary = windrow.run(settings, once=True)
-        assert summary.total("messages") == 5
+        assert summary.total("message_count") == 5
         reasons = [microbatch.reasons for microbatch in summary.microbatches]
         assert reasons[0]["invalid"] == 4
 

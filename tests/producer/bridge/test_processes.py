@@ -6,13 +6,13 @@ import threading
 
 import pytest
 from deltalake import DeltaTable
-from paho.mqtt.client import Client, MQTTMessageInfo
+from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from tests.cli.conftest import Command
-from tests.producer.bridge.broker import PATIENCE_SECONDS, Publisher, program, until
+from tests.producer.bridge.broker import PATIENCE_SECONDS, Stream, program, until
 from tests.producer.bridge.command import Process
 from tests.producer.bridge.conftest import messages
 
@@ -40,46 +40,6 @@ LoadPlugin mqtt
   </Publish>
 </Plugin>
 """
-
-
-class Stream:
-    """Numbered messages, published without an end until it is stopped."""
-
-    def __init__(self, publisher: Publisher) -> None:
-        self._publisher = publisher
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._publish)
-        self._sent: list[MQTTMessageInfo] = []
-        self._thread.start()
-
-    @property
-    def published(self) -> set[str]:
-        """Return what was published."""
-        return {str(number) for number in range(len(self._sent))}
-
-    @property
-    def taken(self) -> set[str]:
-        """Return what the broker has acknowledged to the publisher."""
-        return {
-            str(number) for number, delivery in enumerate(self._sent) if not delivery.rc and delivery.is_published()
-        }
-
-    def stop(self) -> None:
-        """Publish no more."""
-        self._stop.set()
-        self._thread.join(PATIENCE_SECONDS)
-        assert not self._thread.is_alive()
-
-    def _publish(self) -> None:
-        while not self._stop.is_set():
-            for _ in range(10):
-                number = len(self._sent)
-                self._sent.append(self._publisher.publish(f"plant/pump-{number % 7}/level", str(number)))
-            last = self._sent[-1]
-            while last.rc == 0 and not last.is_published() and not self._stop.wait(0.01):
-                pass
-            if last.rc:  # the broker is away
-                self._stop.wait(0.1)
 
 
 def version(depot: str) -> int:
@@ -204,7 +164,7 @@ def test_collectd(tmp_path, broker, publisher, depot, windrow: Command, at_end):
     assert watching.seen <= stored(depot)
     assert {topic.split("/")[1] for topic, _ in watching.seen} == {*HOSTS, "test"}
     ran = windrow("run", "--once", "--json").json()
-    assert ran["messages"] == messages(depot).num_rows
+    assert ran["message_count"] == messages(depot).num_rows
     assert set(ran["microbatches"][0]["reasons"]) <= {"duplicate", "too_old"}
     assert windrow("tick", "--all", "--json").json()["closed"] > 2
     verified = windrow("verify", "--json")

@@ -71,7 +71,7 @@ class TestBars:
     def test_a_rest_has_a_bar(self):
         """What is left over when microbatches share bars has a bar as well."""
         bars = drawn(history(401))["datasets"]["bars"]
-        assert (len(bars), bars[-1]["messages"]) == (81, 100)
+        assert (len(bars), bars[-1]["message_count"]) == (81, 100)
 
 
 class TestPhases:

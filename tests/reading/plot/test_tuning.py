@@ -31,7 +31,7 @@ def picture(tuned: pa.Table) -> dict[str, Any]:
 def test_every_pair_is_there(tuned: pa.Table, picture: dict[str, Any]) -> None:
     """The picture holds each pair once with its figures."""
     pairs = picture["datasets"]["pairs"]
-    for name in ("window_us", "max_delay_us", "batches", "rejected_percent", "wait_seconds_median"):
+    for name in ("window_us", "max_delay_us", "batch_count", "rejected_percent", "wait_seconds_median"):
         assert [pair[name] for pair in pairs] == tuned[name].to_pylist()
 
 
