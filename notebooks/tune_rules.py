@@ -40,7 +40,7 @@ tuned = sweep(trial, windows, delays, rules)
 costs = [
     "rejected_percent",
     "too_old",
-    "batches",
+    "batch_count",
     "slivers",
     "batch_messages_mean",
     "wait_seconds_median",

@@ -176,7 +176,11 @@ def count(depot: Path, ledger: Path) -> None:
     """Count all messages; raises CheckFailed if the ledger has more or fewer than the depot."""
     sent = DeltaTable(depot).count()
     now = status(str(depot), str(ledger), WallClock().now())
-    here = now.open.message_count + now.closed.message_count + sum(rejections.message_count for rejections in now.rejections)
+    here = (
+        now.open.message_count
+        + now.closed.message_count
+        + sum(rejections.message_count for rejections in now.rejections)
+    )
     say(f"{sent:,} messages sent, {now.totals.microbatch_count:,} microbatches; {here:,} in batches or rejected")
     if here != sent:
         raise CheckFailed(f"{abs(sent - here):,} messages are {'missing' if here < sent else 'there too often'}")

@@ -11,7 +11,12 @@ def test_amend(filled: Command) -> None:
     """The rejected message is let in; the same again says that there is nothing to amend."""
     filled("replay", "--window", "30s", "--max-delay", "15s", "--into", "patient")
     document = filled("amend", "patient", "--json").json()
-    counts = (document["microbatch"], document["superseded_batch_count"], document["amended_batch_count"], document["let_in"])
+    counts = (
+        document["microbatch"],
+        document["superseded_batch_count"],
+        document["amended_batch_count"],
+        document["let_in"],
+    )
     assert counts == (2, 0, 1, 1)
     filled("replay", "--window", "30s", "--max-delay", "15s", "--into", "again")
     assert "Nothing to amend" in filled("amend", "again").out

@@ -181,7 +181,13 @@ class TestRaw:
         arguments = ("produce", "data", "--raw-source", "line", "--depot", "raw")
         assert windrow(*arguments).out == "5,248,000 bytes sent as 6 chunks. line continues with chunk 7.\n"
         document = windrow(*arguments, "--end-source", "--json").json()
-        assert document == {"byte_count": 5_248_000, "chunk_count": 7, "sequence": 13, "is_source_ended": True, "stopped": False}
+        assert document == {
+            "byte_count": 5_248_000,
+            "chunk_count": 7,
+            "sequence": 13,
+            "is_source_ended": True,
+            "stopped": False,
+        }
         rows = DeltaTable("raw").to_pyarrow_table().sort_by("sequence")
         assert rows["sequence"].to_pylist() == list(range(1, 14))
         assert b"".join(rows["bytes"].to_pylist()) == 2 * data

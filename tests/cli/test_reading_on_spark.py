@@ -163,7 +163,11 @@ def count(microbatch: Microbatch) -> None:
 def test_status(tables: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     """What waits, the clocks and the reach of both tables come from the logs as Spark reads them."""
     document = answer(tables, capsys, "status", "--engine", "spark")
-    assert (document["depots"][0]["version"], document["depots"][0]["read_version"], document["lag"]["message_count"]) == (
+    assert (
+        document["depots"][0]["version"],
+        document["depots"][0]["read_version"],
+        document["lag"]["message_count"],
+    ) == (
         2,
         2,
         0,

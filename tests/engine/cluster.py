@@ -6,6 +6,7 @@ processes with a mark of this cluster are ever killed.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -13,6 +14,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -20,8 +22,9 @@ from uuid import uuid4
 import pyspark
 
 from tests.conftest import FAST_JAVA
-from tests.engine.held import WORKER
-from tests.engine.processes import ROOT
+from tests.engine.held import WORKER, Hold
+from tests.engine.processes import ROOT, Driver
+from tests.engine.world import World
 from windrow.engine.spark.session import LOOPBACK
 
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -39,6 +42,11 @@ APPLICATION = {
     "spark.executor.memory": "640m",
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
+}
+PATHS: dict[str, dict[str, Any]] = {
+    "executors": {"max_driver_messages": 0},
+    "driver": {"max_driver_messages": 500_000},
+    "files": {"max_driver_messages": 0, "commit": "files"},
 }
 PATIENCE_SECONDS = 600
 EXECUTOR = "CoarseGrainedExecutorBackend"
@@ -129,6 +137,46 @@ class Cluster:
             for process in left:
                 with suppress(ProcessLookupError):
                     os.kill(process, signal.SIGKILL)
+
+
+class Applications:
+    """The application at work on a cluster, and the runs that it is told to do; a killed one has a successor."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._driver: Driver | None = None
+
+    def run(
+        self, world: World, path: str, hold: tuple[str, Hold] | None = None, wait: str | None = None, **more: Any
+    ) -> None:
+        """Begin a run of a world."""
+        if self._driver is None:
+            self._driver = Driver("application", self._cluster.master, environment=self._cluster.environment)
+            self._driver.hear("ready")
+        settings = {"depot": world.depot, "ledger": world.ledger, "engine": "spark", "idle_timeout": "never"}
+        order = {
+            "settings": settings | PATHS[path] | more,
+            "hold": hold and (hold[0], asdict(hold[1])),
+            "wait": wait,
+            "executors": len(self._cluster.workers),
+        }
+        self._driver.go_on(json.dumps(order))
+
+    def hear(self, word: str) -> None:
+        """Wait until it says a word."""
+        assert self._driver is not None
+        self._driver.hear(word)
+
+    def go_on(self) -> None:
+        """Let it go on."""
+        assert self._driver is not None
+        self._driver.go_on()
+
+    def close(self) -> None:
+        """Kill it, if there is one."""
+        if self._driver is not None:
+            self._driver.close()
+        self._driver = None
 
 
 @contextmanager

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import signal
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from tests.clocks import NOW
-from tests.engine.cluster import running, send, until
+from tests.engine.cluster import Applications, running, send, until
 from tests.engine.held import Hold
-from tests.engine.processes import Driver
 from tests.messages import SECOND, log
 from windrow.verify import verify
 
@@ -22,47 +19,7 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc"),
 ]
 
-PATHS = {
-    "executors": {"max_driver_messages": 0},
-    "driver": {"max_driver_messages": 500_000},
-    "files": {"max_driver_messages": 0, "commit": "files"},
-}
 COMMITS = 5
-
-
-class Applications:
-    """The application at work on a cluster, and the runs that it is told to do; a killed one has a successor."""
-
-    def __init__(self, cluster):
-        self._cluster, self._driver = cluster, None
-
-    def run(self, world, path, hold=None, wait=None):
-        """Begin a run of a world."""
-        if self._driver is None:
-            self._driver = Driver("application", self._cluster.master, environment=self._cluster.environment)
-            self._driver.hear("ready")
-        settings = {"depot": world.depot, "ledger": world.ledger, "engine": "spark", "idle_timeout": "never"}
-        order = {
-            "settings": settings | PATHS[path],
-            "hold": hold and (hold[0], asdict(hold[1])),
-            "wait": wait,
-            "executors": len(self._cluster.workers),
-        }
-        self._driver.go_on(json.dumps(order))
-
-    def hear(self, word):
-        """Wait until it says a word."""
-        self._driver.hear(word)
-
-    def go_on(self):
-        """Let it go on."""
-        self._driver.go_on()
-
-    def kill(self):
-        """Kill it, if there is one."""
-        if self._driver is not None:
-            self._driver.close()
-        self._driver = None
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +34,7 @@ def applications(machines):
     """What runs on the cluster, one test after the other."""
     started = Applications(machines)
     yield started
-    started.kill()
+    started.close()
 
 
 @pytest.fixture
@@ -93,7 +50,7 @@ def application(cluster, applications, request):
     failed = request.session.testsfailed
     yield applications
     if request.session.testsfailed > failed:
-        applications.kill()
+        applications.close()
 
 
 @pytest.fixture
@@ -227,7 +184,7 @@ class TestFilesOfTasks:
         """
         application.run(begun, "files", wait="after_process")
         application.hear("waiting")
-        application.kill()
+        application.close()
         assert len(begun.history()) == 1
         application.run(begun, "files")
         application.hear("done")
@@ -259,7 +216,7 @@ class TestDriver:
         place = hold(1)
         application.run(begun, "driver", hold=("commit", place))
         until(place.workers, "a held task")
-        application.kill()
+        application.close()
         assert len(begun.history()) == 1
         application.run(begun, "driver")
         application.hear("done")

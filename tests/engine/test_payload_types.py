@@ -305,9 +305,9 @@ class TestRead:
         typed_world.publish([message("end", NOW + 60 * SECOND, NOW + 60 * SECOND)])
         typed_world.runner(embedded, payload_type=kind).once()
         for ending in ("parquet", "json", "csv"):
-            assert export(typed_world.ledger, str(tmp_path / f"out.{ending}"), ExportSelection("messages")).row_count == len(
-                values
-            )
+            assert export(
+                typed_world.ledger, str(tmp_path / f"out.{ending}"), ExportSelection("messages")
+            ).row_count == len(values)
         table = pq.read_table(tmp_path / "out.parquet")
         assert [written(row) for row in table["payload"].to_pylist()] == [written(value) for value in values]
         rows = [

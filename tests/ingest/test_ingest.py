@@ -60,7 +60,9 @@ class TestFiles:
         version = DeltaTable(depot).version()
         copy = tmp_path / "copy"
         copy.write_bytes(first.read_bytes())
-        assert [(result.message_count, result.already_ingested) for result in into(first, second, copy)] == [(0, True)] * 3
+        assert [(result.message_count, result.already_ingested) for result in into(first, second, copy)] == [
+            (0, True)
+        ] * 3
         assert DeltaTable(depot).version() == version
         assert sorted(row["type"] for row in rows(depot)) == ["a", "b", "c"]
 

@@ -85,7 +85,12 @@ class TestWaiting:
         assert (status.depots[0].version, status.depots[0].read_version) == (2, -1)
         assert (status.depots[0].versions_waiting, status.depots[0].messages_waiting) == (2, 60)
         assert status.depots[0].oldest_waiting_version == 1
-        assert (status.open.batch_count, status.open.oldest, status.closed.batch_count, status.clocks) == (0, None, 0, ())
+        assert (status.open.batch_count, status.open.oldest, status.closed.batch_count, status.clocks) == (
+            0,
+            None,
+            0,
+            (),
+        )
         assert (status.rejections, status.microbatches, status.totals.message_count) == ((), (), 0)
         assert count_waiting(world.depot, world.ledger) == 60
 
@@ -170,7 +175,11 @@ class TestStatus:
         assert status.open.message_count == sum(row["message_count"] for row in rows["open"])
         assert status.closed.batch_count == len(rows["closed"]) > 0
         assert status.closed.message_count == sum(row["message_count"] for row in rows["closed"])
-        assert status.totals.message_count == status.open.message_count + status.closed.message_count + len(rows["rejected"]) == 330
+        assert (
+            status.totals.message_count
+            == status.open.message_count + status.closed.message_count + len(rows["rejected"])
+            == 330
+        )
         assert status.totals.rejected == len(rows["rejected"])
         assert status.totals.opened - status.totals.closed == status.open.batch_count
 
@@ -185,7 +194,9 @@ class TestStatus:
             reason: len(those) for reason, those in expected.items()
         }
         assert all(count.missed_by_us == max(row["missed_by_us"] for row in expected[count.reason]) for count in counts)
-        assert [count.message_count for count in counts] == sorted((count.message_count for count in counts), reverse=True)
+        assert [count.message_count for count in counts] == sorted(
+            (count.message_count for count in counts), reverse=True
+        )
         assert {"too_old", "too_far_ahead", "duplicate", "invalid", "clock_ahead"} == {count.reason for count in counts}
 
     def test_microbatches(self, busy):

@@ -130,7 +130,10 @@ class TestOtherRules:
             of[change.kind] += 1
         assert of == comparison.counts
         refused = sum(result.recorded.rejected_by_reason.values())
-        old, new = result.recorded.batch_count + refused, result.replayed.batch_count + sum(result.replayed.rejected_by_reason.values())
+        old, new = (
+            result.recorded.batch_count + refused,
+            result.replayed.batch_count + sum(result.replayed.rejected_by_reason.values()),
+        )
         assert comparison.unchanged + of["changed"] + of["moved"] + of["removed"] <= old
         assert comparison.unchanged + of["changed"] + of["moved"] + of["added"] <= new
         assert sum(move.message_count for move in comparison.moves) == comparison.moved_message_count

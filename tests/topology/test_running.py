@@ -1093,7 +1093,11 @@ class TestAccepted:
         harness.run()
         assert counted(harness) == {"a": 12, "b": 2}
         report = verify_topology(harness.topology, EMBEDDED, replay=True)
-        assert (report.ok, report.findings, sum(books.depot_row_count or 0 for books in report.depots)) == (True, (), 14)
+        assert (report.ok, report.findings, sum(books.depot_row_count or 0 for books in report.depots)) == (
+            True,
+            (),
+            14,
+        )
 
     def test_after_an_attempt(self, tmp_path: Path) -> None:
         """An attempt at a microbatch that failed is made again first: its plan reads rows before the version."""

@@ -102,7 +102,9 @@ def _found(settings: Settings) -> dict[str, Any]:
     return {
         "message_count": status.totals.message_count,
         "closed_batch_count": closed.batch_count,
-        "messages_per_closed_batch": round(closed.message_count / closed.batch_count, 1) if closed.batch_count else None,
+        "messages_per_closed_batch": round(closed.message_count / closed.batch_count, 1)
+        if closed.batch_count
+        else None,
         "open_batch_count": status.open.batch_count,
         "rejected_by_reason": {row.reason: row.message_count for row in status.rejections},
         "needed_delay": asdict(status.needed_delay),

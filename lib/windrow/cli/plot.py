@@ -95,7 +95,11 @@ def _timeline(
     if batches > picture.MAX_LINES:
         lines.append("The windows are too many to be drawn; a shorter range (--from, --to) or one --key shows them.")
     drawn = [{"source": source, "key": key} for source, key in time_range.chosen]
-    return chart, {"stream_count": time_range.stream_count, "drawn": drawn, "batch_count": batches, "rejected": rejected}, lines
+    return (
+        chart,
+        {"stream_count": time_range.stream_count, "drawn": drawn, "batch_count": batches, "rejected": rejected},
+        lines,
+    )
 
 
 def _title(time_range: TimeRange) -> str:
@@ -114,7 +118,11 @@ def _batches(ledger: str, key: str | None, source: str | None, start: int | None
     chart = picture.batches(distribution, title=f"{of or 'All streams'}: batches and delays")
     outcomes = distribution.messages()
     rejected = sum(outcomes.values()) - outcomes.get("accepted", 0)
-    document = {"batch_count": distribution.sizes.num_rows, "message_count": outcomes.get("accepted", 0), "rejected": rejected}
+    document = {
+        "batch_count": distribution.sizes.num_rows,
+        "message_count": outcomes.get("accepted", 0),
+        "rejected": rejected,
+    }
     return (
         chart,
         document,

@@ -132,7 +132,9 @@ def _print_sets(results: dict[str, Replay]) -> None:
     ]:
         same = side.batch_count if comparison is None else comparison.unchanged
         elsewhere = 0 if comparison is None else comparison.moved_message_count
-        numbers = f"{side.batch_count:>10,}  {sum(side.rejected_by_reason.values()):>10,}  {same:>10,}  {elsewhere:>18,}"
+        numbers = (
+            f"{side.batch_count:>10,}  {sum(side.rejected_by_reason.values()):>10,}  {same:>10,}  {elsewhere:>18,}"
+        )
         print_line(f"{name:{width}}  {numbers}", markup=False)
 
 
@@ -233,7 +235,11 @@ def _counts(comparison: Comparison) -> str:
     }
     parts = [f"{number:,} {words[kind]}" for kind, number in comparison.counts.items() if number]
     return ", ".join(
-        [f"{comparison.unchanged:,} the same", *parts, f"{pluralize(comparison.moved_message_count, 'message')} elsewhere"]
+        [
+            f"{comparison.unchanged:,} the same",
+            *parts,
+            f"{pluralize(comparison.moved_message_count, 'message')} elsewhere",
+        ]
     )
 
 

@@ -280,7 +280,9 @@ def _of_batcher(status: BatcherStatus, most: int | None) -> AlgorithmView:
         *needed_lines(status.needed_delay, most),
         *(f"hint: {hint}" for hint in status.hints),
     ]
-    batches = f"{status.open.batch_count:,} open, {status.closed.batch_count:,} closed, {status.totals.rejected:,} rejected"
+    batches = (
+        f"{status.open.batch_count:,} open, {status.closed.batch_count:,} closed, {status.totals.rejected:,} rejected"
+    )
     return AlgorithmView(f"rules {rules}", False, lines, _tables(status, most), remarks, batches)
 
 

@@ -92,7 +92,10 @@ def rejected_sources(book: Ledger, limit: int = 100, bins: int = 24) -> Rejected
     counted = _bins(book, source, {row["source"] for row in rows}, bins)
     worst = tuple(
         RejectedSource(
-            **{name: row[name] for name in ("source", "reason", "message_count", "key_count", "offset_us", "since", "until")},
+            **{
+                name: row[name]
+                for name in ("source", "reason", "message_count", "key_count", "offset_us", "since", "until")
+            },
             read=int(accepted[row["source"]] + rejected[row["source"]]),
             missed_by_us=row["missed_by_us"] or 0,
             sample=row["sample"]["id"],

@@ -169,8 +169,9 @@ def one_row(book: Ledger, state: str, columns: str) -> dict[str, Any]:
     return dict(records(book.rows(state, columns))[0])
 
 
-TOTALS = "count(DISTINCT microbatch) AS microbatch_count, coalesce(sum(messages_read), 0) AS message_count, " + ", ".join(
-    f"coalesce(sum({name}), 0) AS {name}" for name in ("accepted", "rejected", "opened", "closed")
+TOTALS = (
+    "count(DISTINCT microbatch) AS microbatch_count, coalesce(sum(messages_read), 0) AS message_count, "
+    + ", ".join(f"coalesce(sum({name}), 0) AS {name}" for name in ("accepted", "rejected", "opened", "closed"))
 )
 
 

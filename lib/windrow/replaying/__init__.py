@@ -100,7 +100,7 @@ def replay(
 
     Example:
         >>> settings = windrow.Settings(depot="data/depot", ledger="data/ledger")
-        >>> windrow.replay(settings).replayed.rejected
+        >>> windrow.replay(settings).replayed.rejected_by_reason
         {}
     """
     settings, portion = settings or Settings.load(), portion or ReplayRange()

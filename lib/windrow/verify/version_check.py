@@ -78,7 +78,10 @@ class VersionCheck:
         """Check all parts; return what their messages are, and what is wrong but for the decisions."""
         matched, by_part, figures = MessageMatch(), list[Found](), decisions.figures
         standing = VerifyProgress(
-            self._snapshot.version, part_count=parts.count, stream_count=figures.streams, message_count=figures.chosen_messages
+            self._snapshot.version,
+            part_count=parts.count,
+            stream_count=figures.streams,
+            message_count=figures.chosen_messages,
         )
 
         def derived(done: int) -> None:

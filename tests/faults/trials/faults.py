@@ -10,7 +10,19 @@ from pathlib import Path
 
 from tests.engine.factory import EngineFactory
 from tests.faults import power
-from tests.faults.trials import amendments, catalogs, folds, migrations, mishaps, outputs, processes, senders, stores, streams
+from tests.faults.trials import (
+    amendments,
+    catalogs,
+    clusters,
+    folds,
+    migrations,
+    mishaps,
+    outputs,
+    processes,
+    senders,
+    stores,
+    streams,
+)
 from tests.faults.trials.trial import Counted, Trial
 
 
@@ -82,6 +94,7 @@ FAULTS = [
     Fault("a topology on tables of a catalog, two drivers", catalogs.raced, embedded=0, spark=10),
     Fault("producers, SIGKILL", senders.producers_killed, 2),
     Fault("a bridge, SIGKILL, and its broker started again", senders.bridges_killed),
+    Fault("executors of a cluster, SIGKILL", clusters.executors_killed, embedded=0, spark=2),
     Fault("power cuts", power.power_cut, supported=power.is_supported),
     Fault("foreach_batch, SIGKILL", streams.killed, embedded=0, spark=10),
     Fault("damaged checkpoint of foreach_batch", streams.checkpoint_damaged, embedded=0, spark=10),

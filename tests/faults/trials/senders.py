@@ -55,9 +55,7 @@ def producers_killed(trial: Trial) -> None:
             struck += child.kill()
             acknowledged |= dict(child.said())
     counted = Counted.sum(_numbered(depot, acknowledged.get(at, 0)) for at, depot in enumerate(depots))
-    trial.result = Counted(
-        counted.lost, counted.duplicated, counted.differences, struck * PRODUCERS, KILLS * PRODUCERS
-    )
+    trial.result = Counted(counted.lost, counted.duplicated, counted.differences, struck * PRODUCERS, KILLS * PRODUCERS)
 
 
 def _numbered(depot: str, acknowledged: int) -> Counted:
@@ -76,7 +74,9 @@ def bridge(pipe: Connection, depot: str, broker: str) -> None:
     topics = {"broker": broker, "topics": ["plant/{key}/{type}"], "event_time": "collectd"}
     pipe.send("ready")
     pipe.recv()
-    with MqttBridge(Settings(depot=depot, mqtt=topics, fsync=False), lambda stats: pipe.send(stats.committed)) as opened:
+    with MqttBridge(
+        Settings(depot=depot, mqtt=topics, fsync=False), lambda stats: pipe.send(stats.committed)
+    ) as opened:
         opened.run()
 
 

@@ -160,7 +160,8 @@ class TestOnce:
         first, copy = written(tmp_path / "first", b"abc"), written(tmp_path / "copy", b"abc")
         assert [result.already_ingested for result in into(first, first)] == [False, True]
         assert [
-            (result.byte_count, result.chunk_count, result.already_ingested, result.depot_version) for result in into(first, copy)
+            (result.byte_count, result.chunk_count, result.already_ingested, result.depot_version)
+            for result in into(first, copy)
         ] == [(0, 0, True, 1)] * 2
         assert contents(depot) == {str(first): b"abc"}
         assert files_of(depot) == named(depot)

@@ -136,7 +136,13 @@ class TestGoesOn:
         file, progress = written(tmp_path / "file", CONTENT), []
         left(file)
         result = into(file, progress=lambda bytes_read, total: progress.append(bytes_read))
-        assert (result.resumed_at_byte, result.byte_count, result.chunk_count, result.version_count, result.already_ingested) == (
+        assert (
+            result.resumed_at_byte,
+            result.byte_count,
+            result.chunk_count,
+            result.version_count,
+            result.already_ingested,
+        ) == (
             200_000,
             300_000,
             30,
@@ -203,7 +209,12 @@ class TestCopies:
         copy = written(tmp_path / "copy", CONTENT)
         for options in ({}, {"chunk_bytes": 7_777, "max_commit_bytes": 9_999}):
             result = into(copy, **options)
-            assert (result.already_ingested, result.byte_count, result.chunk_count, result.depot_version) == (True, 0, 0, 5)
+            assert (result.already_ingested, result.byte_count, result.chunk_count, result.depot_version) == (
+                True,
+                0,
+                0,
+                5,
+            )
         assert files_of(depot) == named(depot)
         assert contents(depot) == {str(tmp_path / "file"): CONTENT}
 

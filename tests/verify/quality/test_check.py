@@ -99,7 +99,11 @@ class TestClean:
         pages = "".join(page.read_text(encoding="utf-8") for page in (tmp_path / "docs").rglob("*.html"))
         assert all(INVARIANTS[name].about in pages for name in ("books_balance", "message_once", "rejected_id"))
         document = json.loads(json.dumps(checked.to_dict()))
-        assert (document["ok"], document["failed_by_severity"]["critical"], document["row_counts"]["closed"]) == (True, 0, 40)
+        assert (document["ok"], document["failed_by_severity"]["critical"], document["row_counts"]["closed"]) == (
+            True,
+            0,
+            40,
+        )
         (ahead,) = [outcome for outcome in document["outcomes"] if outcome["name"] == "rejected_clock_ahead"]
         assert (ahead["passed"], ahead["failed_count"], ahead["rows"][0]["reason"]) == (False, 5, "clock_ahead")
 

@@ -45,7 +45,9 @@ def tuning(tuned: pa.Table, rules: Rules | None = None, *, of: str | None = None
         y=alt.Y("window:O", sort=windows[::-1]),
     )
     panels = [_panel(name, cells, CELL * len(windows)) for name in PANELS]
-    subtitle = [f"{pairs[0]['message_count']:,} messages were tried under each pair of rules; a frame marks those in force."]
+    subtitle = [
+        f"{pairs[0]['message_count']:,} messages were tried under each pair of rules; a frame marks those in force."
+    ]
     subtitle += [SHORT] if any(pair["warning"] for pair in pairs) else []
     return finish_picture(
         alt.vconcat(*panels, spacing=26), f"{of}: {TITLE}" if of else TITLE, subtitle, {"pairs": pairs}
