@@ -146,9 +146,10 @@ def _page(settings: Settings, into: Path) -> Path | None:
 
 
 def _print(result: dict[str, Any], into: Path, query: str) -> None:
+    closed, left = (result[f"{state}_batch_count"] for state in ("closed", "open"))
     print_line(
-        f"{pluralize(result['closed_batch_count'], 'closed batch')}, {result['messages_per_closed_batch']} messages each; "
-        f"{pluralize(result['open_batch_count'], 'batch')} still open, because the recording ends. A later run closes them."
+        f"{pluralize(closed, 'closed batch')}, {result['messages_per_closed_batch']} messages each; "
+        f"{pluralize(left, 'batch')} still open, because the recording ends. A later run closes them."
     )
     for reason, number in result["rejected_by_reason"].items():
         print_line(f"  rejected {number:>6,}  {reason}")

@@ -268,10 +268,11 @@ def _of_batcher(status: BatcherStatus, most: int | None) -> AlgorithmView:
     from windrow.reading.status_text import needed_lines, open_text
 
     rules = ", ".join(f"{name} {value}" for name, value in status.rules.items())
+    closed = status.closed
     lines = [
         *_kafka(status),
         f"open    {open_text(status)}",
-        f"closed  {pluralize(status.closed.batch_count, 'batch')} with {pluralize(status.closed.message_count, 'message')}",
+        f"closed  {pluralize(closed.batch_count, 'batch')} with {pluralize(closed.message_count, 'message')}",
     ]
     sources = len(status.clocks)
     behind = f"clocks: the {most} sources of {sources:,} that are furthest behind; --sources shows all"

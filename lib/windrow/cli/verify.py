@@ -154,9 +154,10 @@ def _how_far(standing: VerifyProgress) -> str:
         return "the files of both tables, and reading the depot"
     left = pluralize(standing.part_count - standing.parts_done, "part")
     differences = pluralize(standing.difference_count, "difference") if standing.difference_count else "no difference"
+    parts = pluralize(standing.part_count, "part")
     return (
-        f"ledger version {standing.ledger_version}: {standing.parts_done:,} of {pluralize(standing.part_count, 'part')} "
-        f"done, {left} left; {standing.proven_stream_count:,} of {pluralize(standing.stream_count, 'stream')} proven; "
+        f"ledger version {standing.ledger_version}: {standing.parts_done:,} of {parts} done, {left} left; "
+        f"{standing.proven_stream_count:,} of {pluralize(standing.stream_count, 'stream')} proven; "
         f"{standing.derived_message_count:,} of {pluralize(standing.message_count, 'message')} derived again; "
         f"{differences} so far"
     )
@@ -169,8 +170,8 @@ def _relied_on(report: Report) -> Iterator[str]:
         recorded = f"verified on {since.verified_at}" if since.verified_at else "of which there is no record"
         yield (
             f"relies on ledger version {since.ledger_version}, {recorded}: microbatches up to {since.microbatch:,}, "
-            f"depot up to version {since.depot_version:,}; open then: {pluralize(since.open_message_count, 'message')} in "
-            f"{pluralize(since.open_batch_count, 'batch')}"
+            f"depot up to version {since.depot_version:,}; open then: "
+            f"{pluralize(since.open_message_count, 'message')} in {pluralize(since.open_batch_count, 'batch')}"
         )
 
 

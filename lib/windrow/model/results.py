@@ -19,8 +19,8 @@ class CommittedMicrobatch:
     """A committed microbatch; phases in milliseconds.
 
     `depot_version` is how far the depot was read (None in a topology, where `depots` says it by name). `reasons` counts
-    the rejected messages by reason, `open_batch_count` the batches that are open afterwards. `lag_ms` is the time from the
-    arrival of the newest message to the commit (None without a valid stamp). `lag_ms` and `commit_ms` are None if
+    the rejected messages by reason, `open_batch_count` the batches that are open afterwards. `lag_ms` is the time from
+    the arrival of the newest message to the commit (None without a valid stamp). `lag_ms` and `commit_ms` are None if
     another process committed, because the history does not have them.
     """
 
