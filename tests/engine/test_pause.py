@@ -185,7 +185,7 @@ class TestDryRun:
         assert world.tables(engine).ledger.table() is None
         summary = world.runner(engine, **values).once()
         assert len(summary.microbatches) > 1
-        names = ("kind", "depot_version", "messages", "accepted", "rejected", "opened", "closed", "processed_on")
+        names = ("kind", "depot_version", "message_count", "accepted", "rejected", "opened", "closed", "processed_on")
         assert [[getattr(microbatch, name) for name in names] for microbatch in rehearsed.microbatches] == [
             [getattr(microbatch, name) for name in names] for microbatch in summary.microbatches
         ]
