@@ -250,18 +250,12 @@ class ColumnMapping:
         """Raise an error that names the expression that failed, the first one that fails alone, and the row."""
         for (name, text), sql in zip(self.expressions, select, strict=False):
             failing = _first_failing(rows, sql)
-            if failing is None:
-                continue
-            row, alone = failing
-            try:
-                with self._blaming(name, text):
-                    refuse(
-                        str(alone).split("\n\nLINE ")[0],
-                        "Run with --engine spark, rewrite it, or use TRY_CAST, which gives NULL.",
-                    )
-            except ExpressionError as named:
+            if failing is not None:
+                row, alone = failing
+                hint = "Run with --engine spark, rewrite it, or use TRY_CAST, which gives NULL."
+                named = self._error(name, text, str(alone).split("\n\nLINE ")[0], hint)
                 named.row = row
-                raise
+                raise named from None
         raise error
 
     @contextmanager
@@ -269,9 +263,10 @@ class ColumnMapping:
         try:
             yield
         except UnsupportedExpression as refused:
-            reason, hint = refused.args
-            line = " ".join(f"[{self.section}] {name} = {text}: {reason}".split())
-            raise ExpressionError(line, hint) from refused.__cause__
+            raise self._error(name, text, *refused.args) from refused.__cause__
+
+    def _error(self, name: str, text: str, reason: str, hint: str) -> ExpressionError:
+        return ExpressionError(" ".join(f"[{self.section}] {name} = {text}: {reason}".split()), hint)
 
 
 def _attempt(text: str, column: str, fault: Fault) -> Attempt:
