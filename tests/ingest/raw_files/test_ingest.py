@@ -22,8 +22,7 @@ from windrow.columnar.arrow import TIME, to_plain_types
 from windrow.delta.creation import create_depot
 from windrow.delta.table import history
 from windrow.errors import IncompatibleTableError, InputFileError, TableUnwritableError
-from windrow.formats.codec_frames import Codec, encode
-from windrow.formats.codecs import decode_whole
+from windrow.formats.codecs import Codec, decode_whole, encode
 from windrow.formats.settings import FormatSettings
 from windrow.ingest.raw_files import RawIngestResult, chunk_files, ingest
 from windrow.ingest.raw_files import depot as raw_depot

@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from uuid import uuid4
 
 from windrow.delta.table import translate_write_errors
-from windrow.formats.codec_frames import encode
+from windrow.formats.codecs import encode
 from windrow.formats.settings import FormatSettings
 from windrow.ingest.content import PIECE_BYTES, ByteCounter, UnchangedContent
 from windrow.ingest.raw_files.chunk_files import ChunkFiles
