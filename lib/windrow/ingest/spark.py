@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, Self, cast
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -20,9 +22,8 @@ from windrow.engine.spark.engine import SparkEngine
 from windrow.engine.spark.errors import BAD_VALUE
 from windrow.errors import ExpressionError, InputFileError, first_line
 from windrow.expressions import ColumnMapping
-from windrow.ingest.stream_batch import StreamBatch
 from windrow.ingest.writer import DepotWriter, IngestInput, added_rows, no_feed_error
-from windrow.model.commits import CHANGE, FEED_COLUMNS
+from windrow.model.commits import CHANGE, FEED_COLUMNS, note_of
 from windrow.model.payload import of_column
 from windrow.rows.session_settings import ALIKE, WHOLE_TIMES, session_with
 from windrow.source.spark import feed_of
@@ -119,6 +120,43 @@ class SparkWriter(DepotWriter):
             raise no_feed_error(input_.file, after, error) from error
         added_rows(others, input_.file)
         return feed.drop(*FEED_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamBatch:
+    """What a batch of a streaming query held: the transaction id of its query, its number, its rows and their digest.
+
+    A number alone does not identify a batch: if the newest files of a checkpoint are lost, Spark gives the same number
+    to other rows. So the commit to the depot notes the number of rows, and a digest that depends neither on their order
+    nor on partitions: the sum of a hash of each row.
+    """
+
+    query: str
+    batch: int
+    rows: int
+    digest: str
+
+    @classmethod
+    def of(cls, rows: DataFrame, query: str, number: int) -> Self:
+        """Compute the digest of the messages of a batch."""
+        columns = [F.col(name) for name in rows.columns]
+        hashed = F.xxhash64(*columns, *[column.isNull() for column in columns])  # which skips NULL
+        count, digest = rows.select(F.count("*"), F.sum(hashed.cast("decimal(20, 0)"))).collect()[0]
+        return cls(query, number, count, str(digest or 0))
+
+    @property
+    def note(self) -> str:
+        """Return the user metadata of the commit."""
+        return json.dumps(asdict(self))
+
+    @property
+    def name(self) -> str:
+        """Return a transaction id of its own, for a batch whose number has become that of another one."""
+        return f"{self.query}/{self.batch}/{self.digest}"
+
+    def is_in(self, commits: Iterable[Mapping[str, Any]]) -> bool:
+        """Tell whether one of the commits added this batch."""
+        return any(note_of(commit) == asdict(self) for commit in commits)
 
 
 def _file(path: str) -> str:
