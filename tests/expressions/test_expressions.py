@@ -834,7 +834,7 @@ class TestInvalidValues:
             types = schema(payload_type(column)).append(pa.field(INVALID_VALUE, pa.string()))
             for text in texts:
                 mapping = of_depot(column, text, ODD.column_names)
-                select = mapping._duckdb_select(ODD.schema, types, attempt=True)
+                select = mapping.duckdb_select(ODD.schema, payload_type(column), attempt=True)
                 made = rows.project(", ".join(select)).to_arrow_table().cast(types)
                 assert (text, made[INVALID_VALUE].null_count) == (text, ODD.num_rows)
                 expected = mapping.apply(ODD, payload_type(column)).read_all()[column]

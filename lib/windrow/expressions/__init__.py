@@ -23,8 +23,7 @@ from windrow.columnar.arrow import to_plain_type
 from windrow.errors import ExpressionError
 from windrow.expressions.attempts import (
     Attempt,
-    Fault,
-    Rewriting,
+    attempt_at,
     fault_embedded,
     fault_on_spark,
     first_fault,
@@ -90,12 +89,12 @@ class ColumnMapping:
             hint = closest_name(name, list(messages.COLUMNS))
             raise ExpressionError(f"[{section}] {name}: a message has no such column", hint)
         chosen = {name: expressions.get(name, _default(name, columns)) for name in messages.COLUMNS}
-        stamped_by_event_time = chosen["received_at"] is None and section != DEPOT
+        optional = set() if section == DEPOT else {"received_at"}
+        _require_all([name for name, text in chosen.items() if text is None and name not in optional], section, columns)
+        stamped_by_event_time = chosen["received_at"] is None
         if stamped_by_event_time:
             chosen["received_at"] = chosen["event_time"]
         complete = {name: text.strip() for name, text in chosen.items() if text is not None}
-        needed = [name for name in chosen if not (name == "received_at" and stamped_by_event_time)]
-        _require_all([name for name in needed if name not in complete], section, columns)
         mapping = cls(tuple(complete.items()), stamped_by_event_time, section, rejects)
         for name in [name for name in complete if name in expressions]:
             with mapping._blaming(name, complete[name]):
@@ -147,7 +146,11 @@ class ColumnMapping:
             return attempt.value
 
         for name, text in self.expressions:
-            attempt = _attempt(text, name, fault_on_spark) if self.rejects else Attempt(text + "\n" * ("--" in text))
+            attempt = (
+                attempt_at(text, _tokens(text), name, fault_on_spark)
+                if self.rejects
+                else Attempt(text + "\n" * ("--" in text))
+            )
             type_, value = types.field(name).type, attempt.value
             if pa.types.is_struct(type_):
                 faults.append(attempt.fault)
@@ -162,16 +165,15 @@ class ColumnMapping:
         wrong = f"{first_fault(*faults, 'CAST(NULL AS STRING)')} AS `{messages.INVALID_VALUE}`"
         return [*select, wrong] if self.rejects else select
 
-    def duckdb_select(self, schema: pa.Schema, payload_type: pa.DataType | None = None) -> list[str]:
+    def duckdb_select(
+        self, schema: pa.Schema, payload_type: pa.DataType | None = None, *, attempt: bool = False
+    ) -> list[str]:
         """Return the select expressions for DuckDB over rows of `schema`, in which times are plain counts.
 
-        Raises ExpressionError for what is not known to give the same values as on Spark.
+        An `attempt` has NULL for values that cannot be cast, and SQL that says which. Raises ExpressionError for what
+        is not known to give the same values as on Spark.
         """
-        return self._duckdb_select(schema, messages.schema(payload_type), attempt=False)
-
-    def _duckdb_select(self, schema: pa.Schema, types: pa.Schema, *, attempt: bool) -> list[str]:
-        """Return the expressions; an `attempt` has NULL for values that cannot be cast, and SQL that says which."""
-        select, faults = list[str](), list[str]()
+        types, select, faults = messages.schema(payload_type), list[str](), list[str]()
 
         def convert(value: TypedSql, type_: pa.DataType, column: str) -> str:
             kind = spark_type(type_)
@@ -182,7 +184,7 @@ class ColumnMapping:
 
         for name, text in self.expressions:
             with self._blaming(name, text):
-                tried = _attempt(text, name, fault_embedded) if attempt else Attempt(text)
+                tried = attempt_at(text, _tokens(text), name, fault_embedded) if attempt else Attempt(text)
                 tree, type_ = _parse(tried.value, strict=True), types.field(name).type
                 if tried.fault:
                     faults.append(translate(_parse(tried.fault, strict=True), schema).sql)
@@ -240,7 +242,7 @@ class ColumnMapping:
         except duckdb.Error as error:
             if not self.rejects:
                 self._blame(rows, select, error)
-        select = self._duckdb_select(schema, types, attempt=True)
+        select = self.duckdb_select(schema, types.field("payload").type, attempt=True)
         try:
             return rows.project(", ".join(select)).to_arrow_table()
         except duckdb.Error as error:
@@ -267,10 +269,6 @@ class ColumnMapping:
 
     def _error(self, name: str, text: str, reason: str, hint: str) -> ExpressionError:
         return ExpressionError(" ".join(f"[{self.section}] {name} = {text}: {reason}".split()), hint)
-
-
-def _attempt(text: str, column: str, fault: Fault) -> Attempt:
-    return Rewriting(text, _tokens(text), column, fault).attempt()
 
 
 def _first_failing(rows: Any, sql: str) -> tuple[int, Exception] | None:

@@ -6,16 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from windrow.expressions.casts import (
-    DIGITS,
-    MICROSECOND_DIGITS,
-    SCALARS,
-    TypedSql,
-    cast,
-    decimal,
-    quote_text,
-    refuse,
-)
+from windrow.expressions.casts import DIGITS, MICROSECOND_DIGITS, SCALARS, TypedSql, cast, decimal, quote_text, refuse
 
 # What both engines do alike: name(arguments, see ARGUMENTS) type = SQL for DuckDB.
 RULES = """

@@ -114,11 +114,6 @@ def next_magic(buffer: bytes, start: int, codec: Codec) -> int:
     return len(buffer) - tail
 
 
-def has_magic(buffer: bytes, at: int, codec: Codec) -> bool:
-    """Whether bytes are those that a frame begins with."""
-    return buffer.startswith(MAGIC[codec], at)
-
-
 def decode_whole(buffer: bytes, codec: Codec, max_bytes: int) -> tuple[bytes, int] | None:
     """Return the content of whole frames, together at most `max_bytes`, and by how much frames are longer than theirs.
 
@@ -169,7 +164,6 @@ class FrameSource:
     """The bytes of frames, which can be put back; `position` is the number of bytes that were taken."""
 
     def __init__(self, pieces: Iterable[bytes | memoryview]) -> None:
-        """Take the bytes from pieces of any size."""
         self._pieces = (piece[at : at + PIECE_BYTES] for piece in pieces for at in range(0, len(piece), PIECE_BYTES))
         self._rest = b""
         self.position = 0
@@ -217,7 +211,7 @@ def require_frame(source: FrameSource, codec: Codec, where: str) -> None:
         raise CodecError(f"there is no {codec} frame")
     known = MAGIC[codec].startswith(start) or start.startswith(MAGIC[codec][:4])
     if codec in {"zstd", "lz4"}:
-        known = known or (start[0] >> 4 == SKIPPABLE[0] >> 4 and SKIPPABLE[1:].startswith(start[1:]))
+        known = known or _may_be_skippable(start)
     elif codec == "snappy":
         known = known or snappy.is_chunk(start[0])
     elif codec == "xz":
@@ -279,7 +273,7 @@ def _by_decoder(codec: str, decoder_of: Callable[[], Decoder]) -> ReadFrame:
 
 def _by_blocks(codec: str, blocks: ReadFrame) -> ReadFrame:
     def frame(source: FrameSource) -> Iterator[bytes]:
-        if _is_skippable(source.peek(4)):
+        if _may_be_skippable(source.peek(4)):
             _skip(source)
             return
         try:
@@ -294,8 +288,8 @@ def _by_blocks(codec: str, blocks: ReadFrame) -> ReadFrame:
     return frame
 
 
-def _is_skippable(start: bytes) -> bool:
-    return len(start) == len(SKIPPABLE) and start[0] >> 4 == SKIPPABLE[0] >> 4 and start[1:] == SKIPPABLE[1:]
+def _may_be_skippable(start: bytes) -> bool:
+    return start[0] >> 4 == SKIPPABLE[0] >> 4 and SKIPPABLE[1:].startswith(start[1:])
 
 
 def _skip(source: FrameSource) -> None:

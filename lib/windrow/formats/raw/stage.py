@@ -141,8 +141,8 @@ def give_up_source(name: str, partial: pa.Table, format_: Format, reject: Mappin
     """Return what becomes of a source if nothing comes after what is kept of it, for a reason that is a reject."""
     source = sources_of(partial, [name]).get(name) or RawSourceState(name)
     kept = source.byte_count
-    gap = ChunkGap(source.queue.next, source.queue.next, reject["version"])
-    chunks = FramedChunks(list(segments(source, [gap], format_)), [reject], [source], reject["bytes"], kept)
+    framed = list(segments(source, [ChunkGap(reject["version"])], format_))
+    chunks = FramedChunks(framed, [reject], [source], reject["bytes"], kept)
     return stage_chunks(chunks, partial, format_)
 
 
