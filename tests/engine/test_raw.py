@@ -15,7 +15,7 @@ from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from windrow.delta.creation import create_depot
 from windrow.errors import RetriesExhaustedError, SettingsError
-from windrow.formats.codec_frames import encode
+from windrow.formats.codecs import encode
 from windrow.formats.format import format_of
 from windrow.formats.settings import FormatSettings
 from windrow.ledger.live import Live

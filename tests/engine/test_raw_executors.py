@@ -14,7 +14,7 @@ from tests.engine.factory import EngineFactory
 from tests.engine.test_raw import BAD, CSV, ROWS, Raw
 from windrow.delta.log import DeltaRsLog
 from windrow.errors import RetriesExhaustedError
-from windrow.formats.codec_frames import encode
+from windrow.formats.codecs import encode
 from windrow.model.commits import Commit
 
 TRANSIENT = {

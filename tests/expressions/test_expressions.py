@@ -10,8 +10,9 @@ import pytest
 from windrow.columnar.arrow import TIME
 from windrow.errors import ExpressionError
 from windrow.expressions import ColumnMapping
+from windrow.expressions.calls import STRANGE_LETTER
 from windrow.expressions.casts import FORMS, UNSURE
-from windrow.expressions.translation import STRANGE_LETTER, duckdb_field
+from windrow.expressions.translation import duckdb_field
 from windrow.model.messages import INVALID_VALUE, schema
 from windrow.model.payload import parse
 
@@ -833,7 +834,8 @@ class TestInvalidValues:
             types = schema(payload_type(column)).append(pa.field(INVALID_VALUE, pa.string()))
             for text in texts:
                 mapping = of_depot(column, text, ODD.column_names)
-                made = rows.project(", ".join(mapping._duckdb_attempts(ODD.schema, types))).to_arrow_table().cast(types)
+                select = mapping.duckdb_select(ODD.schema, payload_type(column), attempt=True)
+                made = rows.project(", ".join(select)).to_arrow_table().cast(types)
                 assert (text, made[INVALID_VALUE].null_count) == (text, ODD.num_rows)
                 expected = mapping.apply(ODD, payload_type(column)).read_all()[column]
                 assert (text, plain(made[column])) == (text, plain(expected))

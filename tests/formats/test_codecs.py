@@ -12,8 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.formats import snappy
-from windrow.formats.codec_frames import PIECE_BYTES, CodecError, encode
-from windrow.formats.codecs import Damage, Frame, decode_whole, frames, next_magic, stream
+from windrow.formats.codecs import (
+    PIECE_BYTES,
+    CodecError,
+    Damage,
+    Frame,
+    decode_whole,
+    encode,
+    frames,
+    next_magic,
+    stream,
+)
 
 PLENTY = 2**30
 

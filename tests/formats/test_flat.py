@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.formats.test_json import RECORDS, SCALARS, fate, parse, records
 from windrow.formats import fields as types
 from windrow.formats.flat import FlatJsonReader
-from windrow.formats.json import Json
+from windrow.formats.objects import Json
 
 TYPES = {
     "i": "int64", "small": "int8", "u": "uint64", "f": "float64", "f32": "float32", "d": "decimal(5, 2)",

@@ -12,7 +12,7 @@ from tests.formats.test_conversion import nearest
 from tests.formats.test_csv import records_of
 from windrow.formats.csv import CsvParser
 from windrow.formats.fields import parse
-from windrow.formats.json import Json
+from windrow.formats.objects import Json
 
 BITS = {"float32": "<f", "float64": "<d"}
 # Half way between two floats of 32 bits, and a little beside it: by less than a float64 can tell.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from windrow.errors import SettingsError
 from windrow.formats.fields import Field
 from windrow.formats.format import format_of
-from windrow.formats.json import DEEPEST, Json
+from windrow.formats.objects import DEEPEST, Json
 from windrow.formats.records import Records
 from windrow.formats.settings import FormatSettings
 from windrow.testing.formats import RawLedger

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from windrow.errors import SettingsError
 from windrow.formats.fields import Field
-from windrow.formats.json import Json
-from windrow.formats.members import MessagePack
+from windrow.formats.objects import Json, MessagePack
 from windrow.formats.records import Records
 
 FIELDS = [

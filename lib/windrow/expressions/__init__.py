@@ -23,8 +23,7 @@ from windrow.columnar.arrow import to_plain_type
 from windrow.errors import ExpressionError
 from windrow.expressions.attempts import (
     Attempt,
-    Fault,
-    Rewriting,
+    attempt_at,
     fault_embedded,
     fault_on_spark,
     first_fault,
@@ -32,6 +31,7 @@ from windrow.expressions.attempts import (
 )
 from windrow.expressions.casts import (
     OTHERWISE,
+    TypedSql,
     UnsupportedExpression,
     cast,
     closest_name,
@@ -40,8 +40,7 @@ from windrow.expressions.casts import (
     resolve,
     spark_type,
 )
-from windrow.expressions.structs import struct, struct_faults
-from windrow.expressions.translation import duckdb_field, translate
+from windrow.expressions.translation import duckdb_field, struct_fields, translate
 from windrow.model import messages
 
 ROWS_AT_ONCE = 65_536
@@ -90,12 +89,12 @@ class ColumnMapping:
             hint = closest_name(name, list(messages.COLUMNS))
             raise ExpressionError(f"[{section}] {name}: a message has no such column", hint)
         chosen = {name: expressions.get(name, _default(name, columns)) for name in messages.COLUMNS}
-        stamped_by_event_time = chosen["received_at"] is None and section != DEPOT
+        optional = set() if section == DEPOT else {"received_at"}
+        _require_all([name for name, text in chosen.items() if text is None and name not in optional], section, columns)
+        stamped_by_event_time = chosen["received_at"] is None
         if stamped_by_event_time:
             chosen["received_at"] = chosen["event_time"]
         complete = {name: text.strip() for name, text in chosen.items() if text is not None}
-        needed = [name for name in chosen if not (name == "received_at" and stamped_by_event_time)]
-        _require_all([name for name in needed if name not in complete], section, columns)
         mapping = cls(tuple(complete.items()), stamped_by_event_time, section, rejects)
         for name in [name for name in complete if name in expressions]:
             with mapping._blaming(name, complete[name]):
@@ -135,73 +134,73 @@ class ColumnMapping:
 
         A struct takes its fields by their names.
         """
-        types, select = messages.schema(payload_type), []
-        if self.rejects:
-            return self._spark_attempts(types)
-        for name, text in self.expressions:
-            type_, ended = types.field(name).type, text + "\n" * ("--" in text)
-            if pa.types.is_struct(type_):
-                fields = [
-                    f"'{field.name}', CAST(({ended}).`{field.name}` AS {spark_type(field.type)})" for field in type_
-                ]
-                select.append(f"CASE WHEN ({ended}) IS NOT NULL THEN named_struct({', '.join(fields)}) END AS `{name}`")
+        types, select, faults = messages.schema(payload_type), list[str](), list[str | None]()
+
+        def convert(attempt: Attempt, type_: pa.DataType, column: str) -> str:
+            kind = spark_type(type_)
+            if self.rejects and kind != "STRING":  # text is not looked at: it may be what the depot has
+                attempt = attempt.cast(kind, column, fault_on_spark)
             else:
-                select.append(f"CAST({ended} AS {spark_type(type_)}) AS `{name}`")
-        return select
+                attempt = replace(attempt, value=f"CAST({attempt.value} AS {kind})")
+            faults.append(attempt.fault)
+            return attempt.value
 
-    def duckdb_select(self, schema: pa.Schema, payload_type: pa.DataType | None = None) -> list[str]:
-        """Return the select expressions for DuckDB over rows of `schema`, in which times are plain counts.
-
-        Raises ExpressionError for what is not known to give the same values as on Spark.
-        """
-        types, select = messages.schema(payload_type), []
         for name, text in self.expressions:
-            with self._blaming(name, text):
-                tree, type_ = _parse(text, strict=True), types.field(name).type
-                if pa.types.is_struct(type_):
-                    value = struct(tree, schema, {field.name: spark_type(field.type) for field in type_})
-                else:
-                    value = cast(translate(tree, schema), spark_type(type_))
-                select.append(f'{value.sql} AS "{name}"')
-        return select
-
-    def _spark_attempts(self, types: pa.Schema) -> list[str]:
-        select, faults = [], []
-        for name, attempt in self._attempts(fault_on_spark):
+            attempt = (
+                attempt_at(text, _tokens(text), name, fault_on_spark)
+                if self.rejects
+                else Attempt(text + "\n" * ("--" in text))
+            )
             type_, value = types.field(name).type, attempt.value
             if pa.types.is_struct(type_):
-                fields = [(field.name, Attempt(f"({value}).`{field.name}`"), spark_type(field.type)) for field in type_]
-                casts = [(key, _cast(field, to, f"{name}.{key}", fault_on_spark)) for key, field, to in fields]
-                packed = ", ".join(f"'{cast}', {field.value}" for cast, field in casts)
-                select.append(f"CASE WHEN ({value}) IS NOT NULL THEN named_struct({packed}) END AS `{name}`")
-                faults += [attempt.fault, *(field.fault for _, field in casts)]
+                faults.append(attempt.fault)
+                members = []
+                for field in type_:
+                    member = convert(Attempt(f"({value}).`{field.name}`"), field.type, f"{name}.{field.name}")
+                    members.append(f"'{field.name}', {member}")
+                sql = f"CASE WHEN ({value}) IS NOT NULL THEN named_struct({', '.join(members)}) END"
             else:
-                cast_ = _cast(attempt, spark_type(type_), name, fault_on_spark)
-                select.append(f"{cast_.value} AS `{name}`")
-                faults.append(cast_.fault)
-        return [*select, f"{first_fault(*faults, 'CAST(NULL AS STRING)')} AS `{messages.INVALID_VALUE}`"]
+                sql = convert(attempt, type_, name)
+            select.append(f"{sql} AS `{name}`")
+        wrong = f"{first_fault(*faults, 'CAST(NULL AS STRING)')} AS `{messages.INVALID_VALUE}`"
+        return [*select, wrong] if self.rejects else select
 
-    def _duckdb_attempts(self, schema: pa.Schema, types: pa.Schema) -> list[str]:
-        """Return what `duckdb_select` does, with NULL for values that cannot be cast, and SQL that says which."""
-        select, faults = [], []
-        for (name, text), (_, attempt) in zip(self.expressions, self._attempts(fault_embedded), strict=True):
-            with self._blaming(name, text):
-                tree, type_ = _parse(attempt.value, strict=True), types.field(name).type
-                faults += [translate(_parse(attempt.fault, strict=True), schema).sql] if attempt.fault else []
-                if pa.types.is_struct(type_):
-                    fields = {field.name: spark_type(field.type) for field in type_}
-                    faults += struct_faults(tree, schema, fields, name)
-                    value = struct(tree, schema, fields, attempt=True)
-                else:
-                    values, to = translate(tree, schema), spark_type(type_)
-                    value = cast(values, to, attempt=to != "STRING")
-                    faults += [fault(values, to, *sentence_parts(name, to)).sql] if to != "STRING" else []
-                select.append(f'{value.sql} AS "{name}"')
-        return [*select, f'coalesce({", ".join([*faults, "CAST(NULL AS STRING)"])}) AS "{messages.INVALID_VALUE}"']
+    def duckdb_select(
+        self, schema: pa.Schema, payload_type: pa.DataType | None = None, *, attempt: bool = False
+    ) -> list[str]:
+        """Return the select expressions for DuckDB over rows of `schema`, in which times are plain counts.
 
-    def _attempts(self, fault: Fault) -> Iterator[tuple[str, Attempt]]:
+        An `attempt` has NULL for values that cannot be cast, and SQL that says which. Raises ExpressionError for what
+        is not known to give the same values as on Spark.
+        """
+        types, select, faults = messages.schema(payload_type), list[str](), list[str]()
+
+        def convert(value: TypedSql, type_: pa.DataType, column: str) -> str:
+            kind = spark_type(type_)
+            attempted = attempt and kind != "STRING"
+            if attempted:
+                faults.append(fault(value, kind, *sentence_parts(column, kind)).sql)
+            return cast(value, kind, attempt=attempted).sql
+
         for name, text in self.expressions:
-            yield name, Rewriting(text, _tokens(text), name, fault).attempt()
+            with self._blaming(name, text):
+                tried = attempt_at(text, _tokens(text), name, fault_embedded) if attempt else Attempt(text)
+                tree, type_ = _parse(tried.value, strict=True), types.field(name).type
+                if tried.fault:
+                    faults.append(translate(_parse(tried.fault, strict=True), schema).sql)
+                if pa.types.is_struct(type_):
+                    fields, given = struct_fields(tree, schema)
+                    members = []
+                    for field in type_:
+                        member = fields[resolve(field.name, list(fields))]
+                        members.append(f"'{field.name}': {convert(member, field.type, f'{name}.{field.name}')}")
+                    packed = f"{{{', '.join(members)}}}"
+                    sql = packed if given is None else f"CASE WHEN {given.sql} IS NOT NULL THEN {packed} END"
+                else:
+                    sql = convert(translate(tree, schema), type_, name)
+                select.append(f'{sql} AS "{name}"')
+        wrong = f'coalesce({", ".join([*faults, "CAST(NULL AS STRING)"])}) AS "{messages.INVALID_VALUE}"'
+        return [*select, wrong] if attempt else select
 
     def apply(
         self, rows: pa.Table | pa.RecordBatchReader, payload_type: pa.DataType | None = None
@@ -243,7 +242,7 @@ class ColumnMapping:
         except duckdb.Error as error:
             if not self.rejects:
                 self._blame(rows, select, error)
-        select = self._duckdb_attempts(schema, types)
+        select = self.duckdb_select(schema, types.field("payload").type, attempt=True)
         try:
             return rows.project(", ".join(select)).to_arrow_table()
         except duckdb.Error as error:
@@ -253,18 +252,12 @@ class ColumnMapping:
         """Raise an error that names the expression that failed, the first one that fails alone, and the row."""
         for (name, text), sql in zip(self.expressions, select, strict=False):
             failing = _first_failing(rows, sql)
-            if failing is None:
-                continue
-            row, alone = failing
-            try:
-                with self._blaming(name, text):
-                    refuse(
-                        str(alone).split("\n\nLINE ")[0],
-                        "Run with --engine spark, rewrite it, or use TRY_CAST, which gives NULL.",
-                    )
-            except ExpressionError as named:
+            if failing is not None:
+                row, alone = failing
+                hint = "Run with --engine spark, rewrite it, or use TRY_CAST, which gives NULL."
+                named = self._error(name, text, str(alone).split("\n\nLINE ")[0], hint)
                 named.row = row
-                raise
+                raise named from None
         raise error
 
     @contextmanager
@@ -272,16 +265,10 @@ class ColumnMapping:
         try:
             yield
         except UnsupportedExpression as refused:
-            reason, hint = refused.args
-            line = " ".join(f"[{self.section}] {name} = {text}: {reason}".split())
-            raise ExpressionError(line, hint) from refused.__cause__
+            raise self._error(name, text, *refused.args) from refused.__cause__
 
-
-def _cast(attempt: Attempt, type_: str, column: str, fault: Fault) -> Attempt:
-    """Return the attempt to cast a value to a column's type; text is not looked at: it may be what the depot has."""
-    if type_ == "STRING":
-        return Attempt(f"CAST({attempt.value} AS STRING)", attempt.fault)
-    return attempt.cast(type_, column, fault)
+    def _error(self, name: str, text: str, reason: str, hint: str) -> ExpressionError:
+        return ExpressionError(" ".join(f"[{self.section}] {name} = {text}: {reason}".split()), hint)
 
 
 def _first_failing(rows: Any, sql: str) -> tuple[int, Exception] | None:

@@ -19,6 +19,7 @@ MAX_COUNT = {"timestamp_seconds": 9_223_372_036_854, "timestamp_millis": 9_223_3
 UTF_8 = ("'UTF-8'", '"UTF-8"')
 EVALUATE_SOME = {"decode", "elt", "nvl2"}  # functions that evaluate only some of their arguments
 UNSURE = {"AND", "OR", "ARROW", "DCOLON"}
+OPENING, CLOSING, MEMBER = {"L_PAREN", "CASE"}, {"R_PAREN", "END"}, "MEMBER"  # kinds of tokens
 MARKER = "windrow_invalid_value"  # a call that only the embedded engine's translation knows
 
 Fault = Callable[[str, str, str], str]
@@ -80,22 +81,27 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
+def attempt_at(text: str, tokens: Sequence[Any], column: str, fault: Fault) -> Attempt:
+    """Return the attempt at the expression of a column, from its text and the tokens (sqlglot's) of the text."""
+    kinds = [token.token_type.name for token in tokens]
+    # A word after a dot is the name of a field, whatever it means elsewhere.
+    kinds = [MEMBER if before == "DOT" else kind for before, kind in zip(["", *kinds], kinds, strict=False)]
+    return Rewriting(text, tokens, kinds, column, fault).attempt(0, len(tokens))
+
+
 @dataclass(frozen=True, slots=True)
 class Rewriting:
-    """The text of a column's expression and its tokens (sqlglot's), and how faults are told."""
+    """The text of a column's expression, its tokens and what kinds they are, and how faults are told."""
 
     text: str
     tokens: Sequence[Any]
+    kinds: Sequence[str]
     column: str
     fault: Fault
 
-    def attempt(self) -> Attempt:
-        """Return the attempt at the whole expression."""
-        return self._range(0, len(self.tokens))
-
-    def _range(self, start: int, stop: int) -> Attempt:
+    def attempt(self, start: int, stop: int) -> Attempt:
         """Return the attempt at the tokens of a range, which are one expression, perhaps with its name."""
-        if start >= stop or any(self._kind(at) in UNSURE for at in self._outer(start, stop)):
+        if start >= stop or any(self.kinds[at] in UNSURE for at in self._outer(start, stop)):
             return Attempt(self._slice(start, stop))
         parts, faults, at = list[str](), list[str | None](), start
         while at < stop:
@@ -107,15 +113,15 @@ class Rewriting:
 
     def _part(self, at: int, stop: int) -> tuple[int, Attempt]:
         """Return the attempt at the call, CASE, pair of brackets or token that begins here, and where it ends."""
-        if self._kind(at) == "CASE" and not self._is_member(at):
+        if self.kinds[at] == "CASE":
             end = self._end(at, stop)
             return end, self._case(at, end)
-        if at + 1 < stop and self._kind(at + 1) == "L_PAREN" and self._is_name(at):
+        if at + 1 < stop and self.kinds[at + 1] == "L_PAREN" and self._is_name(at):
             end = self._end(at + 1, stop)
             return end, self._call(at, end)
-        if self._kind(at) == "L_PAREN":
+        if self.kinds[at] == "L_PAREN":
             end = self._end(at, stop)
-            return end, self._arguments(at, at, [self._range(*part) for part in self._split(at + 1, end - 1, "COMMA")])
+            return end, self._arguments(at, at, [self.attempt(*part) for part in self._split(at + 1, end - 1, "COMMA")])
         return at + 1, Attempt(self._slice(at, at + 1))
 
     def _call(self, at: int, end: int) -> Attempt:
@@ -126,7 +132,7 @@ class Rewriting:
         is_text = name == "decode" and self._slice(*parts[-1]).upper() in UTF_8
         if name in EVALUATE_SOME and not is_text:
             return Attempt(self._slice(at, end))
-        attempts = [self._range(*part) for part in parts]
+        attempts = [self.attempt(*part) for part in parts]
         arguments = self._arguments(at, at + 1, attempts)
         match name, attempts:
             case "coalesce" | "nvl" | "ifnull", [*_]:
@@ -142,7 +148,7 @@ class Rewriting:
 
     def _cast(self, at: int, end: int) -> Attempt:
         values, named = self._split(at + 2, end - 1, "ALIAS")
-        value, type_ = self._range(*values), " ".join(self._slice(*named).split()).upper()
+        value, type_ = self.attempt(*values), " ".join(self._slice(*named).split()).upper()
         if self.tokens[at].text.lower() == "cast":
             return value.cast(type_, self.column, self.fault)
         return Attempt(f"TRY_CAST({value.value} AS {type_})", value.fault)
@@ -163,10 +169,10 @@ class Rewriting:
 
     def _case(self, at: int, end: int) -> Attempt:
         """Return the attempt at CASE: each branch counts where it is taken."""
-        places = [place for place in self._outer(at + 1, end - 1) if self._kind(place) in ("WHEN", "THEN", "ELSE")]
-        ranges = [self._range(place + 1, stop) for place, stop in zip(places, [*places[1:], end - 1], strict=True)]
-        kinds = [self._kind(place) for place in places]
-        operand = self._range(at + 1, places[0])
+        places = [place for place in self._outer(at + 1, end - 1) if self.kinds[place] in ("WHEN", "THEN", "ELSE")]
+        ranges = [self.attempt(place + 1, stop) for place, stop in zip(places, [*places[1:], end - 1], strict=True)]
+        kinds = [self.kinds[place] for place in places]
+        operand = self.attempt(at + 1, places[0])
         value = " ".join(f"{kind} {part.value}" for kind, part in zip(kinds, ranges, strict=True))
         branches = list(zip(ranges[::2], ranges[1::2], strict=False))
         fault = ranges[-1].fault if kinds[-1] == "ELSE" else None
@@ -180,39 +186,27 @@ class Rewriting:
         places, at = [], start
         while at < stop:
             places.append(at)
-            nested = self._kind(at) == "L_PAREN" or (self._kind(at) == "CASE" and not self._is_member(at))
-            at = self._end(at, stop) if nested else at + 1
+            at = self._end(at, stop) if self.kinds[at] in OPENING else at + 1
         return places
 
     def _end(self, at: int, stop: int) -> int:
         """Return the place after the brackets or the CASE that begins here."""
         depth = 0
         for place in range(at, stop):
-            kind = self._kind(place)
-            if kind == "L_PAREN" or (kind == "CASE" and not self._is_member(place)):
-                depth += 1
-            elif kind == "R_PAREN" or (kind == "END" and not self._is_member(place)):
-                depth -= 1
-                if depth == 0:
-                    return place + 1
+            depth += (self.kinds[place] in OPENING) - (self.kinds[place] in CLOSING)
+            if depth == 0:
+                return place + 1
         return stop
 
     def _split(self, start: int, stop: int, kind: str) -> list[tuple[int, int]]:
         """Return the ranges between the outer tokens of a kind; none of an empty range."""
-        cuts = [at for at in self._outer(start, stop) if self._kind(at) == kind]
+        cuts = [at for at in self._outer(start, stop) if self.kinds[at] == kind]
         ends = [start - 1, *cuts, stop]
         return [(a + 1, b) for a, b in pairwise(ends)] if start < stop else []
 
-    def _kind(self, at: int) -> str:
-        return str(self.tokens[at].token_type.name)
-
-    def _is_member(self, at: int) -> bool:
-        """Tell whether a word is the name of a field, whatever it means elsewhere."""
-        return at > 0 and self._kind(at - 1) == "DOT"
-
     def _is_name(self, at: int) -> bool:
         token = self.tokens[at]
-        return bool(token.text[:1].isalpha() or token.text[:1] == "_") and self._kind(at) not in ("IN", "NOT", "DIV")
+        return bool(token.text[:1].isalpha() or token.text[:1] == "_") and self.kinds[at] not in ("IN", "NOT", "DIV")
 
     def _gap(self, at: int, start: int) -> str:
         """Return the blanks and comments before a token of a range."""

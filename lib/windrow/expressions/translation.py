@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from functools import reduce
@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.expressions.attempts import MARKER
+from windrow.expressions.calls import NUMBERS, RULES, call, in_one_type, nonzero
 from windrow.expressions.casts import (
     DIGITS,
     MICROSECOND_DIGITS,
@@ -26,57 +27,7 @@ from windrow.expressions.casts import (
     resolve,
     spark_type,
 )
-from windrow.expressions.json_member import json_member
-from windrow.expressions.patterns import SOLID, java_to_re2
 
-# What both engines do alike: name(arguments, see ARGUMENTS) type = SQL for DuckDB.
-RULES = """
-split_part(text, word, index) STRING = split_part({}, {}, {})
-substring(text, start) STRING = substring({}, {})
-substring(text, start, count) STRING = substring({}, {}, {})
-substr(text, start) STRING = substring({}, {})
-substr(text, start, count) STRING = substring({}, {}, {})
-lower(letters) STRING = lower({})
-upper(letters) STRING = upper({})
-trim(text) STRING = trim({}, ' ')
-ltrim(text) STRING = ltrim({}, ' ')
-rtrim(text) STRING = rtrim({}, ' ')
-replace(text, word, text) STRING = replace({}, {}, {})
-regexp_extract(text, pattern) STRING = regexp_extract({}, {}, 1)
-regexp_extract(text, pattern, start) STRING = regexp_extract({}, {}, {})
-regexp_extract(text, endless, count) STRING = regexp_extract({}, {}, {})
-regexp_replace(text, solid, replacement) STRING = regexp_replace({}, {}, {}, 'g')
-length(text) INT = CAST(length({}) AS INT)
-length(binary) INT = CAST(octet_length({}) AS INT)
-concat(written, written*) STRING = ({ || })
-concat_ws(literal, text, text*) STRING = concat_ws({, })
-decode(binary, utf8) STRING = decode({})
-coalesce(same, same*) SAME = coalesce({, })
-nullif(same, same) SAME = nullif({}, {})
-timestamp_micros(whole) TIMESTAMP = {}
-timestamp_millis(whole) TIMESTAMP = ({} * 1000)
-timestamp_seconds(whole) TIMESTAMP = ({} * 1000000)
-timestamp_seconds(seconds) TIMESTAMP = CAST({} * 1000000 AS BIGINT)
-to_timestamp(moment) TIMESTAMP = {}
-unix_micros(time) BIGINT = {}
-If(truth, same, same) SAME = CASE WHEN {} THEN {} ELSE {} END
-In(same, same, same*) BOOLEAN = ({} IN ({, }))
-Is(any, null) BOOLEAN = ({} IS {})
-Between(same, same, same) BOOLEAN = ({} BETWEEN {} AND {})
-Like(text, like) BOOLEAN = ({} LIKE {})
-Not(truth) BOOLEAN = (NOT {})
-And(truth, truth) BOOLEAN = ({} AND {})
-Or(truth, truth) BOOLEAN = ({} OR {})
-EQ(same, same) BOOLEAN = ({} = {})
-NEQ(same, same) BOOLEAN = ({} <> {})
-LT(same, same) BOOLEAN = ({} < {})
-LTE(same, same) BOOLEAN = ({} <= {})
-GT(same, same) BOOLEAN = ({} > {})
-GTE(same, same) BOOLEAN = ({} >= {})
-NullSafeEQ(same, same) BOOLEAN = ({} IS NOT DISTINCT FROM {})
-DPipe(written, written) STRING = ({} || {})
-IntDiv(whole, divisor) BIGINT = ({} // {})
-"""
 SIGNS = {"Add": "+", "Sub": "-", "Mul": "*", "Mod": "%"}
 RANKS = "Or|And|Not|EQ NEQ LT LTE GT GTE NullSafeEQ Is In Like Between|Add Sub DPipe|Mul IntDiv Mod|Neg"
 RANK = {kind: rank for rank, kinds in enumerate(RANKS.split("|")) for kind in kinds.split()}
@@ -91,7 +42,26 @@ JSON = {
     "DATE": "('\"' || strftime({x}, '%Y-%m-%d') || '\"')",
     "TIMESTAMP": "('\"' || strftime(make_timestamp({x}), '%Y-%m-%dT%H:%M:%S.%gZ') || '\"')",
 }
-NUMBERS = ("INT", "DECIMAL", "BOOLEAN", "DOUBLE", "FLOAT")
+# What a path of get_json_object leads through: fields by name, and then elements by number.
+STEP = re.compile(r"""\.([\w@:-]+)|\['([\w@:. -]+)'\]|(?<!\$)\[(\d+)\]""")
+# DuckDB reads JSON that Jackson, Spark's parser, refuses: trailing commas, NaN, and what exceeds Jackson's limits.
+LAX = (
+    r",[ \t\r\n]*[}\]]|[:,\[][ \t\r\n]*-?(?i:nan|inf(?:inity)?)[ \t\r\n]*[,}\]]|[0-9.]{1000}|"
+    r"(?:[\[{][^\[{]*){1000}"
+)
+# An object or array in which Spark writes a number or a character in another way than DuckDB.
+UNLIKE = r"[0-9][eE][-+]?[0-9]+[,}\]]|[0-9]{8}\.[0-9]+[,}\]]|[^0-9.]0\.000|\\u|\x7F|[\x{10000}-\x{10FFFF}]"
+MEMBER = r"""CASE
+WHEN NOT coalesce(regexp_matches({x}, '^[ \t\r\n]*\{{'), false) THEN NULL
+WHEN json_valid({x}) AND NOT regexp_matches({x}, '{lax}') THEN CASE coalesce(json_type({x}, {path}), 'NULL')
+    WHEN 'NULL' THEN CASE WHEN {twice} THEN error('JSON with a name twice: ' || {x}) {null} END
+    WHEN 'DOUBLE' THEN CASE WHEN NOT regexp_matches({found}, '[.eE]') THEN {found}
+        WHEN isinf(CAST({found} AS DOUBLE)) THEN error('too large for a double: ' || {found}) ELSE {double} END
+    WHEN 'OBJECT' THEN {whole}
+    WHEN 'ARRAY' THEN {whole}
+    ELSE {found} END
+WHEN regexp_matches({x}, '^[^}}\x00-\x1f'']*\}}?$') AND NOT regexp_matches({x}, '\\u[dD]|{lax}') THEN NULL
+ELSE error('Spark may read this JSON otherwise: ' || {x}) END"""
 PARTS = "this expression expressions low high true false ifs default to safe negate is_string table db catalog"
 COUNTS = {"s": "({0} * 1000000)", "ms": "({0} * 1000)", "us": "{0}", "ns": "({0} // 1000 - ({0} % 1000 < 0)::INT)"}
 
@@ -114,8 +84,8 @@ def translate(node: Any, schema: pa.Schema) -> TypedSql:
     values = [translate(child, schema) for child in node.iter_expressions()]
     if kind in SIGNS:
         return _arithmetic(SIGNS[kind], *values)
-    value = _call(node.name.lower() if kind == "Anonymous" else kind, *values)
-    return _call("Not", value) if parts.get("negate") else value
+    value = call(node.name.lower() if kind == "Anonymous" else kind, *values)
+    return call("Not", value) if parts.get("negate") else value
 
 
 def duckdb_field(field: pa.Field) -> pa.Field:
@@ -137,15 +107,36 @@ def _column(node: Any, schema: pa.Schema) -> TypedSql:
     sql, type_ = '"' + name.replace('"', '""') + '"', _decoded(schema.field(name).type)
     if pa.types.is_timestamp(type_):
         sql = COUNTS[type_.unit].format(sql)
-    return reduce(member, path, TypedSql(sql, spark_type(type_), inside=type_))
+    return reduce(_member, path, TypedSql(sql, spark_type(type_), inside=type_))
 
 
-def member(value: TypedSql, name: str) -> TypedSql:
-    """Return a field of a struct."""
+def _member(value: TypedSql, name: str) -> TypedSql:
     if value.inside is None or not pa.types.is_struct(value.inside):
         refuse(f"{value.type} has no field {name!r}")
     field = value.inside.field(resolve(name, value.inside.names))
     return _part(f"struct_extract({value.sql}, {quote_text(field.name)})", field.type)
+
+
+def struct_fields(node: Any, schema: pa.Schema) -> tuple[dict[str, TypedSql], TypedSql | None]:
+    """Return the fields of a struct by name, and the struct if it is no call that makes one."""
+    if type(node).__name__ == "Paren":
+        return struct_fields(node.this, schema)
+    function = node.name.lower() if type(node).__name__ == "Anonymous" else ""
+    if function == "struct":
+        fields = {
+            expression.name if type(expression).__name__ == "Column" else expression.alias: expression.unalias()
+            for expression in node.expressions
+        }
+        return {name: translate(field, schema) for name, field in fields.items()}, None
+    if function == "named_struct":
+        names, values = node.expressions[::2], node.expressions[1::2]
+        return {name.name: translate(value, schema) for name, value in zip(names, values, strict=False)}, None
+    value = translate(node, schema)
+    if value.inside is None or not pa.types.is_struct(value.inside):
+        refuse(
+            f"{node.sql('spark')} is no struct", "Write struct(...), named_struct(...) or a column that is a struct."
+        )
+    return {name: _member(value, name) for name in value.inside.names}, value
 
 
 def _entry(node: Any, schema: pa.Schema) -> TypedSql:
@@ -176,13 +167,39 @@ def _json(node: Any, schema: pa.Schema) -> TypedSql:
 
 
 def _json_member(node: Any, schema: pa.Schema) -> TypedSql:
-    member = json_member(*(translate(child, schema) for child in node.expressions))
-    if member is None:
+    """Return get_json_object(text, path) as Spark finds it: the first field of a name that has a value.
+
+    What Spark reads differently, or may, is an error: JSON that is not quite JSON, a name twice, a number beyond a
+    double. Other arguments than a text and a path of names and numbers are refused.
+    """
+    values = [translate(child, schema) for child in node.expressions]
+    path = str(values[-1].literal) if values else ""
+    steps = STEP.findall(path)
+    written = "$" + "".join(step[0] for step in STEP.finditer(path))
+    if [value.kind for value in values] != ["STRING", "STRING"] or not steps or written != path:
         refuse(
             f"the embedded engine has no {node.sql('spark')}",
             "It has get_json_object(text, '$.name'), with more names, and numbers in brackets.",
         )
-    return member
+    text, places = values[0].sql, ["$"]
+    for dotted, bracketed, number in steps:
+        places.append(places[-1] + (f"[{number}]" if number else f'."{dotted or bracketed}"'))
+    keys = [f"json_keys({text}, {quote_text(place)})" for place in places[:-1]]
+    found = f"json_extract_string({text}, {quote_text(places[-1])})"
+    is_named = not steps[-1][2]
+    there = f"json_type({text}, {quote_text(places[-1])}) IS NOT NULL"
+    sql = MEMBER.format(
+        x=text,
+        path=quote_text(places[-1]),
+        lax=LAX,
+        twice=" OR ".join(f"coalesce(length({key}) > length(list_distinct({key})), false)" for key in keys),
+        null="" if is_named else f"WHEN {there} THEN 'null'",
+        found=found,
+        double=cast(TypedSql(f"CAST({found} AS DOUBLE)", "DOUBLE"), "STRING").sql,
+        whole=f"CASE WHEN regexp_matches({found}, '{UNLIKE}') "
+        f"THEN error('Spark may write this JSON otherwise: ' || {found}) ELSE {found} END",
+    )
+    return TypedSql(f"({sql})", "STRING")
 
 
 def _validated(node: Any, schema: pa.Schema) -> TypedSql:
@@ -240,8 +257,8 @@ def _cases(node: Any, schema: pa.Schema) -> TypedSql:
     for branch in reversed(node.args["ifs"]):
         condition = translate(branch.this, schema)
         if node.this:
-            condition = _call("EQ", translate(node.this, schema), condition)
-        value = _call("If", condition, translate(branch.args["true"], schema), value)
+            condition = call("EQ", translate(node.this, schema), condition)
+        value = call("If", condition, translate(branch.args["true"], schema), value)
     return value
 
 
@@ -262,7 +279,7 @@ def _target(node: Any) -> str:
 
 NODES: dict[str, Callable[[Any, pa.Schema], TypedSql]] = {
     "Column": _column,
-    "Dot": lambda node, schema: member(translate(node.this, schema), node.expression.name),
+    "Dot": lambda node, schema: _member(translate(node.this, schema), node.expression.name),
     "Bracket": _entry,
     "Paren": lambda node, schema: replace(translate(node.this, schema), literal=None),
     "Literal": lambda node, _: _text(node.name) if node.is_string else _number(node.name),
@@ -285,101 +302,7 @@ def _arithmetic(sign: str, left: TypedSql, right: TypedSql) -> TypedSql:
         left, right = cast(left, decimal(p, s)), cast(right, decimal(q, t))
         return TypedSql(f"CAST({left.sql} {sign} {right.sql} AS {type_})", type_)
     divisor = right.literal
-    left, right = _alike(left, right)
+    left, right = in_one_type(left, right)
     if left.kind not in ("INT", "DOUBLE") or (left.kind == "DOUBLE" and sign == "%"):
         refuse(f"the embedded engine has no {left.type} {sign} {right.type}")
-    return TypedSql(f"({left.sql} {sign} {_nonzero(right, divisor) if sign == '%' else right.sql})", left.type)
-
-
-def _nonzero(value: TypedSql, literal: str | int | None) -> str:
-    return value.sql if literal else f"CASE {value.sql} WHEN 0 THEN error('division by zero') ELSE {value.sql} END"
-
-
-def _alike(*values: TypedSql) -> list[TypedSql]:
-    """Return the values in the one type in which Spark would put them together."""
-    typed = [value for value in values if value.kind != "NULL"]
-    kinds, types = {value.kind for value in typed}, {value.type for value in typed}
-    if len(types) == 1 and typed[0].kind in SCALARS.split():
-        target = typed[0].type
-    elif kinds == {"INT"}:
-        target = max(types, key=lambda type_: DIGITS[type_])
-    elif kinds and kinds <= {"INT", "DECIMAL"}:
-        scale = max(value.digits[1] for value in typed)
-        target = decimal(max(value.digits[0] - value.digits[1] for value in typed) + scale, scale)
-    elif kinds == {"INT", "DOUBLE"}:
-        target = "DOUBLE"
-    else:
-        refuse(f"{' and '.join(sorted(types)) or 'only NULL'} together", "Cast them to one type.")
-    return [cast(value, target) for value in values]
-
-
-def _call(name: str, *values: TypedSql) -> TypedSql:
-    """Return the call of a function or an operator by the first rule that takes the values."""
-    for rule in re.finditer(rf"^{re.escape(name)}\((.*?)\) (\w+) = (.*)$", RULES, re.MULTILINE):
-        *first, last = rule[1].split(", ")
-        arguments = [*first, *[last.strip("*")] * (len(values) - len(first) if "*" in last else 1)]
-        if len(arguments) == len(values):
-            named = list(zip(arguments, values, strict=True))
-            same = [value for argument, value in named if argument == "same"]
-            alike = _alike(*same) if same else []
-            rest = iter(alike)
-            sql = [next(rest).sql if argument == "same" else ARGUMENTS[argument](value) for argument, value in named]
-            if None not in sql:
-                return TypedSql(_filled(rule[3], sql), alike[0].type if rule[2] == "SAME" else rule[2])
-    return refuse(f"the embedded engine has no {name}({', '.join(value.type for value in values)}) like this")
-
-
-def _filled(template: str, parts: Sequence[str | None]) -> str:
-    rest = (part for part in parts if part is not None)
-    return re.sub(r"\{(.*?)\}", lambda hole: hole[1].join(rest) if hole[1] else next(rest), template)
-
-
-def _of(kind: str, target: str = "") -> Callable[[TypedSql], str | None]:
-    return lambda value: cast(value, target or kind).sql if value.kind in (kind, "NULL") else None
-
-
-def _fixed(kind: type, fits: Callable[[Any], Any]) -> Callable[[TypedSql], str | None]:
-    return lambda value: value.sql if isinstance(value.literal, kind) and fits(value.literal) else None
-
-
-def _pattern(text: str | int | None) -> str | None:
-    pattern = java_to_re2(text) if isinstance(text, str) else None
-    return None if pattern is None else quote_text(pattern)
-
-
-def _lettered(text: str) -> str:
-    strange = f"error('letters whose case is not the same everywhere: ' || {text})"
-    return f"CASE WHEN regexp_matches({text}, '{STRANGE_LETTER}') THEN {strange} ELSE {text} END"
-
-
-# All but the letters whose case Java and DuckDB change alike, whatever Unicode they know, and those without case.
-STRANGE_LETTER = (
-    r"[^\x00-\xDE\xE0-\x{12F}\x{131}-\x{148}\x{14A}-\x{17F}\x{300}-\x{33F}\x{400}-\x{45F}\x{2000}-\x{206F}"
-    r"\x{2E80}-\x{9FFF}\x{AC00}-\x{D7A3}\x{1F000}-\x{1FAFF}]"
-)
-ARGUMENTS: dict[str, Callable[[TypedSql], str | None]] = {
-    "any": lambda value: value.sql,
-    "null": lambda value: value.sql if value.sql == "NULL" else None,
-    "text": _of("STRING"),
-    "written": lambda value: cast(value, "STRING").sql if value.kind in ("STRING", "NULL", *NUMBERS) else None,
-    "binary": _of("BINARY"),
-    "truth": _of("BOOLEAN"),
-    "time": _of("TIMESTAMP"),
-    "whole": _of("INT", "BIGINT"),
-    "moment": _of("STRING", "TIMESTAMP"),
-    "divisor": lambda value: _nonzero(cast(value, "BIGINT"), value.literal) if value.kind == "INT" else None,
-    "seconds": lambda value: value.sql if value.kind == "DECIMAL" and value.digits[1] <= MICROSECOND_DIGITS else None,
-    "letters": lambda value: _lettered(value.sql) if value.kind == "STRING" else None,
-    "literal": _fixed(str, lambda _: True),
-    "word": _fixed(str, bool),
-    "index": _fixed(int, bool),
-    "start": _fixed(int, lambda number: number > 0),
-    "count": _fixed(int, lambda number: number >= 0),
-    "utf8": _fixed(str, lambda text: text.upper() == "UTF-8"),
-    # Before 4.2 Spark matches nothing by a pattern with a character beyond these.
-    "like": _fixed(str, lambda text: "\\" not in text and all(letter <= "\uffff" for letter in text)),
-    "pattern": lambda value: _pattern(value.literal),
-    "endless": lambda value: None if str(value.literal).endswith("$") else _pattern(value.literal),
-    "solid": _fixed(str, SOLID.fullmatch),
-    "replacement": _fixed(str, lambda text: not re.search(r"[\\$]", text)),
-}
+    return TypedSql(f"({left.sql} {sign} {nonzero(right, divisor) if sign == '%' else right.sql})", left.type)

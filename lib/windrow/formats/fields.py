@@ -21,8 +21,8 @@ from windrow.formats.times import TimePattern
 from windrow.model.commits import FEED_COLUMNS
 
 PLAIN = {
-    **{str(type_): type_ for type_ in (pa.int8(), pa.int16(), pa.int32(), pa.int64())},
-    **{str(type_): type_ for type_ in (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())},
+    **{f"int{bits}": pa.type_for_alias(f"int{bits}") for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": pa.type_for_alias(f"uint{bits}") for bits in (8, 16, 32, 64)},
     "float32": pa.float32(),
     "float64": pa.float64(),
     "bool": pa.bool_(),
@@ -30,10 +30,8 @@ PLAIN = {
     "binary": pa.binary(),
     "date": pa.date32(),
     **{f"timestamp[{unit}]": pa.timestamp(unit, tz="UTC") for unit in ("s", "ms", "us", "ns")},
-    "time[s]": pa.time32("s"),
-    "time[ms]": pa.time32("ms"),
-    "time[us]": pa.time64("us"),
-    "time[ns]": pa.time64("ns"),
+    **{f"time[{unit}]": pa.time32(unit) for unit in ("s", "ms")},
+    **{f"time[{unit}]": pa.time64(unit) for unit in ("us", "ns")},
 }
 NAMES = {type_: name for name, type_ in PLAIN.items()}
 COMPOSED = (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from windrow.errors import FormatPluginError, MissingExtraError, SettingsError, WindrowError
 from windrow.formats import fields
-from windrow.formats.codec_frames import require_available
+from windrow.formats.codecs import require_available
 from windrow.formats.fields import Field
 from windrow.formats.framing import DelimitedFraming, Framing
 from windrow.formats.installed import HINT, OWN, builder, plugin_error

@@ -27,13 +27,9 @@ def build(section: FormatSettings, fields: tuple[Field, ...]) -> Format:
     framing = LengthFraming(
         section.length_bytes, section.byte_order, section.length_includes_itself, section.max_record_bytes
     )
-    if section.encoding == "json":
-        from windrow.formats.json import Json
+    from windrow.formats.objects import Json, MessagePack
 
-        return Format(framing, Json(fields), text=False)
-    from windrow.formats.members import MessagePack
-
-    return Format(framing, MessagePack(fields), text=False)
+    return Format(framing, Json(fields) if section.encoding == "json" else MessagePack(fields), text=False)
 
 
 @dataclass(frozen=True, slots=True)

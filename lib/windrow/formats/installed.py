@@ -18,7 +18,7 @@ HINT = "Nothing was written. Fix its package, and run again."
 GROUP = "windrow.formats"
 OWN = {
     "csv": EntryPoint("csv", "windrow.formats.csv:build", GROUP),
-    "json": EntryPoint("json", "windrow.formats.json:build", GROUP),
+    "json": EntryPoint("json", "windrow.formats.objects:build", GROUP),
     "native": EntryPoint("native", "windrow.formats.native:build", GROUP),
     "lines": EntryPoint("lines", "windrow.formats.lines:build", GROUP),
     "length-prefixed": EntryPoint("length-prefixed", "windrow.formats.framing_by_length:build", GROUP),

@@ -6,10 +6,15 @@ which is converted to the type of its field as a column of CSV is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import base64
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import date, time
+from decimal import Decimal
 from functools import partial
-from typing import TypeVar
+from numbers import Integral
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,10 +29,12 @@ from windrow.formats.fields import Field, require_unsized
 from windrow.formats.format import Format
 from windrow.formats.framing import Content, DelimitedFraming, FindEnd, FunctionFinder
 from windrow.formats.installed import TRANSIENT, plugin_error
-from windrow.formats.record_rows import RowCollector, Rows, TooManyRows
 from windrow.formats.records import SYNTAX, FieldParser, InvalidHeader, ParseResult, RecordError, Records, rejects
 from windrow.formats.settings import FormatSettings
 
+VALUE_BYTES = 8  # that a value takes besides its text
+Row = Mapping[str, Any]
+Rows: TypeAlias = Row | Iterable[Row] | pa.RecordBatch | pa.Table | None
 Read = Callable[[bytes], Rows]
 ReadHeader = Callable[[bytes], Read]
 T = TypeVar("T")
@@ -54,10 +61,8 @@ def per_record(
     """
     name = settings.type or ""
     require_unsized(fields, name)
-    most, parser = (
-        settings.max_record_bytes,
-        PerRecord(name, fields, read, settings.null_values, settings.max_decoded_bytes),
-    )
+    most = settings.max_record_bytes
+    parser = PerRecord(name, fields, read, settings.null_values, settings.max_decoded_bytes)
     named = None if header is None else partial(parser.after, header)
     if isinstance(ends, bytes):
         return Format(DelimitedFraming(grammar.delimited(ends), ends, most), parser, text=text, header=named)
@@ -83,7 +88,7 @@ class PerRecord(FieldParser):
         read, why = self._try(header, record)
         if why is not None:
             raise InvalidHeader(why.reason, why.detail)
-        return PerRecord(self.name, self.fields, read, self.nulls, self.most_bytes)
+        return replace(self, read=read)
 
     def parse(self, records: Records) -> ParseResult:
         """Return the values of the good records, and the reasons of the bad ones. Raises FormatPluginError."""
@@ -142,3 +147,144 @@ def _by_record(result: ParseResult, record: Ints, bad: pa.Table, skipped: Ints) 
     fields = result.fields if good.all() else result.fields.filter(pa.array(good))
     together = pa.concat_tables([bad, refused.cast(bad.schema)]).sort_by("record").combine_chunks()
     return ParseResult(fields, record[result.record][good], together, skipped)
+
+
+class TooManyRows(Exception):
+    """The rows of one record have more bytes than is allowed; the message is one line."""
+
+
+class RowCollector:
+    """Collects the rows of records in order; those of one record have at most `most_bytes` together."""
+
+    def __init__(self, fields: tuple[Field, ...], most_bytes: int) -> None:
+        self._fields, self._most_bytes = fields, most_bytes
+        self._pending: list[list[bytes | None]] = []
+        self._columns: list[list[pa.Array]] = [[] for _ in fields]
+        self._records: list[int] = []
+        self._counts: list[int] = []
+
+    def add(self, record: int, rows: Rows) -> None:
+        """Add the rows of a record, none of them if it fails. Raises ValueError, TypeError, TooManyRows."""
+        if rows is None:
+            return
+        if isinstance(rows, pa.RecordBatch | pa.Table):
+            batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
+            result = [[_texts_of(batch, field) for field in self._fields] for batch in batches]
+            self._require_few(sum(array.nbytes for columns in result for array in columns))
+            self._flush()
+            for columns in result:
+                for arrays, array in zip(self._columns, columns, strict=True):
+                    arrays.append(array)
+            count = rows.num_rows
+        else:
+            texts = [self._texts(rows)] if isinstance(rows, Mapping) else list(self._several(rows))
+            self._pending += texts
+            count = len(texts)
+        self._records.append(record)
+        self._counts.append(count)
+
+    @property
+    def record(self) -> Ints:
+        """Return the record of each row."""
+        return np.repeat(np.array(self._records, np.int64), self._counts)
+
+    def columns(self) -> list[pa.Array]:
+        """Return the texts of each field."""
+        self._flush()
+        none = pa.array([], pa.large_binary())
+        return [pa.concat_arrays([none, *arrays]) for arrays in self._columns]
+
+    def _flush(self) -> None:
+        """Move the rows that came as mappings into the columns."""
+        for at, arrays in enumerate(self._columns if self._pending else ()):
+            arrays.append(pa.array([row[at] for row in self._pending], pa.large_binary()))
+        self._pending = []
+
+    def _several(self, rows: Any) -> Iterator[list[bytes | None]]:
+        size = 0
+        for row in rows:
+            texts = self._texts(row)
+            size += sum(VALUE_BYTES + len(text or b"") for text in texts)
+            self._require_few(size)
+            yield texts
+
+    def _texts(self, row: Any) -> list[bytes | None]:
+        """Return a row's texts by field. Raises ValueError and TypeError."""
+        if not isinstance(row, Mapping):
+            raise TypeError(f"a row is {type(row).__name__}, not a mapping")
+        return [text_of(row.get(field.name), field.type) for field in self._fields]
+
+    def _require_few(self, byte_count: int) -> None:
+        # guard: rows-of-record-bounded
+        if byte_count > self._most_bytes:
+            raise TooManyRows(f"its rows have more than max_decoded_bytes, {self._most_bytes}")
+
+
+def _texts_of(batch: pa.RecordBatch, field: Field) -> pa.Array:
+    """Return the values of a column as texts; NULL if there is no such column. Raises ValueError for broken memory."""
+    if field.name not in batch.schema.names:
+        return pa.nulls(batch.num_rows, pa.large_binary())
+    column, is_ = batch.column(field.name), pa.types
+    if is_.is_string(column.type) or is_.is_large_string(column.type):  # each text is checked for UTF-8 later
+        column = column.view(pa.binary() if is_.is_string(column.type) else pa.large_binary())
+    column.validate(full=True)
+    if is_.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    own = column.type
+    if is_.is_timestamp(own) and own.tz is not None:
+        column = column.cast(pa.timestamp(own.unit, "UTC"))
+    if is_.is_floating(own) and own != field.type:
+        column = column.cast(pa.float64())
+    mixed = is_.is_floating(own) and not is_.is_floating(field.type)  # Arrow writes 1.0 as 1, an integer
+    if (is_.is_primitive(own) and not mixed) or is_.is_decimal(own):
+        return column.cast(pa.string()).cast(pa.large_binary())
+    if not is_.is_nested(own) and not mixed:
+        return column.cast(pa.large_binary())
+    values = column.to_pylist(maps_as_pydicts="strict")
+    return pa.array([text_of(value, field.type) for value in values], pa.large_binary())
+
+
+def text_of(value: Any, type_: pa.DataType | None = None) -> bytes | None:  # noqa: PLR0911 one line for each type
+    """Return a value as the text of a column of a type; None for NULL. Raises TypeError for a value without one."""
+    if value is None:
+        return None
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    if isinstance(value, Integral):
+        return b"%d" % int(value)
+    if isinstance(value, float):
+        return float.__repr__(value).encode()
+    if isinstance(value, date | time):
+        return value.isoformat().encode()
+    if isinstance(value, Decimal):
+        return str(value).encode()
+    if isinstance(value, Mapping | list | tuple):
+        return json.dumps(_plain(value, type_), ensure_ascii=False).encode()
+    raise TypeError(f"a {type(value).__name__} cannot become text")
+
+
+def _plain(value: Any, type_: pa.DataType | None) -> Any:
+    """Return a value, and what is inside of it, as JSON knows it: bytes are base64 where they stay bytes."""
+    if isinstance(value, Mapping):
+        return {name: _plain(member, _inside(type_, name)) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(element, _inside(type_)) for element in value]
+    if value is None or isinstance(value, str | bool | float):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    text = text_of(value) or b""
+    return base64.b64encode(text).decode() if type_ == pa.binary() else text.decode()
+
+
+def _inside(type_: pa.DataType | None, name: object = None) -> pa.DataType | None:
+    """Return the type of the values in a list or map, or of the field of a struct with this name; None if unknown."""
+    if isinstance(type_, pa.StructType):
+        return type_.field(name).type if name in type_.names else None
+    if isinstance(type_, pa.MapType):
+        return type_.item_type
+    return getattr(type_, "value_type", None)

@@ -91,7 +91,6 @@ class FieldParser:
         return self._with(tuple(field for field in self.fields if field.name in names))
 
     def _with(self, fields: tuple[Field, ...]) -> Self:
-        """Return the parser with some of its fields."""
         parser: Any = self
         return dataclasses.replace(parser, fields=fields)
 

@@ -23,13 +23,8 @@ class SnappyError(Exception):
 
 
 def is_chunk(kind: int) -> bool:
-    """Whether a chunk may begin with this byte."""
+    """Whether a chunk may begin with this byte, which three bytes of its size follow."""
     return kind in {COMPRESSED, UNCOMPRESSED} or kind >= SKIPPABLE
-
-
-def chunk_size(head: bytes) -> int:
-    """Return the size of a chunk after its first four bytes."""
-    return int.from_bytes(head[1:4], "little")
 
 
 def decode_chunk(kind: int, body: bytes) -> bytes:

@@ -35,17 +35,13 @@ class EmbeddedWriter(DepotWriter):
             if format_ == "delta":
                 require_safe("file", file)
                 table = DeltaTable(file)
-                return IngestInput(file, format_, pa.schema(table.schema().to_arrow()), DeltaRsLog(file).table(), table)
+                return IngestInput(file, pa.schema(table.schema().to_arrow()), DeltaRsLog(file).table(), table)
             parquet = ParquetFile(file)
         except (DeltaError, TableNotFoundError, pa.ArrowException, OSError) as error:
             raise InputFileError(
                 f"{file} cannot be read as {format_}: {first_line(error)}", "Check the file and --format."
             ) from error
-        return IngestInput(file, format_, parquet.schema_arrow, None, parquet)
-
-    def input_log(self, input_: IngestInput) -> DeltaRsLog:
-        """Return the log of a Delta table to ingest."""
-        return DeltaRsLog(input_.file)
+        return IngestInput(file, parquet.schema_arrow, None, parquet)
 
     def append(
         self,
@@ -68,11 +64,7 @@ class EmbeddedWriter(DepotWriter):
             mapped = CountingReader(mapping.apply(rows, payload), input_.file, progress)
             try:
                 write_deltalake(
-                    table,
-                    mapped.reader(),
-                    mode="append",
-                    commit_properties=noted,
-                    post_commithook_properties=UNTRIMMED,
+                    table, mapped.reader(), mode="append", commit_properties=noted, post_commithook_properties=UNTRIMMED
                 )
             except CommitFailedError as error:
                 raise InputFileError(

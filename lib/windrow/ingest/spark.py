@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from typing import cast
+from dataclasses import asdict, dataclass
+from typing import Any, Self, cast
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -14,15 +15,14 @@ from pyspark.sql import functions as F
 
 from windrow.columnar.arrow import to_plain_types
 from windrow.delta import creation
-from windrow.delta.log import Log, TableInfo
+from windrow.delta.log import TableInfo
 from windrow.delta.table import unwritable_error
 from windrow.engine.spark.engine import SparkEngine
 from windrow.engine.spark.errors import BAD_VALUE
 from windrow.errors import ExpressionError, InputFileError, first_line
 from windrow.expressions import ColumnMapping
-from windrow.ingest.stream_batch import StreamBatch
-from windrow.ingest.writer import DepotWriter, IngestInput, added_rows, no_feed_error
-from windrow.model.commits import CHANGE, FEED_COLUMNS
+from windrow.ingest.writer import DepotWriter, IngestInput, absolute_path, added_rows, no_feed_error
+from windrow.model.commits import CHANGE, FEED_COLUMNS, note_of
 from windrow.model.payload import of_column
 from windrow.rows.session_settings import ALIKE, WHOLE_TIMES, session_with
 from windrow.source.spark import feed_of
@@ -43,18 +43,14 @@ class SparkWriter(DepotWriter):
     def open_input(self, file: str, format_: str) -> IngestInput:
         """Open a file or Delta table to ingest."""
         try:
-            table = self.engine.log(_file(file)).table() if format_ == "delta" else None
+            table = self.engine.log(absolute_path(file)).table() if format_ == "delta" else None
             reader = self.engine.session.read.format(format_)
-            frame = (reader if table is None else reader.option("versionAsOf", table.version)).load(_file(file))
+            frame = (reader if table is None else reader.option("versionAsOf", table.version)).load(absolute_path(file))
         except Exception as error:  # the reader of a format may raise anything
             raise InputFileError(
                 f"{file} cannot be read as {format_}: {first_line(error)}", "Check the file and --format."
             ) from error
-        return IngestInput(file, format_, to_plain_types(frame.limit(0).toArrow()).schema, table, frame)
-
-    def input_log(self, input_: IngestInput) -> Log:
-        """Return the log of a Delta table to ingest."""
-        return self.engine.log(_file(input_.file))
+        return IngestInput(file, to_plain_types(frame.limit(0).toArrow()).schema, table, frame)
 
     def append(
         self,
@@ -113,7 +109,7 @@ class SparkWriter(DepotWriter):
             return cast("DataFrame", input_.handle)
         last_version = cast("TableInfo", input_.table).version
         try:
-            feed = feed_of(self.engine.session, _file(input_.file), after + 1, last_version)
+            feed = feed_of(self.engine.session, absolute_path(input_.file), after + 1, last_version)
             others = to_plain_types(feed.where(F.col(CHANGE) != "insert").limit(1).toArrow())
         except PySparkException as error:
             raise no_feed_error(input_.file, after, error) from error
@@ -121,6 +117,38 @@ class SparkWriter(DepotWriter):
         return feed.drop(*FEED_COLUMNS)
 
 
-def _file(path: str) -> str:
-    """Return the absolute path of an input, because Spark may have another working directory."""
-    return path if "://" in path else str(Path(path).resolve())
+@dataclass(frozen=True, slots=True)
+class StreamBatch:
+    """What a batch of a streaming query held: the transaction id of its query, its number, its rows and their digest.
+
+    A number alone does not identify a batch: if the newest files of a checkpoint are lost, Spark gives the same number
+    to other rows. So the commit to the depot notes the number of rows, and a digest that depends neither on their order
+    nor on partitions: the sum of a hash of each row.
+    """
+
+    query: str
+    batch: int
+    rows: int
+    digest: str
+
+    @classmethod
+    def of(cls, rows: DataFrame, query: str, number: int) -> Self:
+        """Compute the digest of the messages of a batch."""
+        columns = [F.col(name) for name in rows.columns]
+        hashed = F.xxhash64(*columns, *[column.isNull() for column in columns])  # which skips NULL
+        count, digest = rows.select(F.count("*"), F.sum(hashed.cast("decimal(20, 0)"))).collect()[0]
+        return cls(query, number, count, str(digest or 0))
+
+    @property
+    def note(self) -> str:
+        """Return the user metadata of the commit."""
+        return json.dumps(asdict(self))
+
+    @property
+    def name(self) -> str:
+        """Return a transaction id of its own, for a batch whose number has become that of another one."""
+        return f"{self.query}/{self.batch}/{self.digest}"
+
+    def is_in(self, commits: Iterable[Mapping[str, Any]]) -> bool:
+        """Tell whether one of the commits added this batch."""
+        return any(note_of(commit) == asdict(self) for commit in commits)

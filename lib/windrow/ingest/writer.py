@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, Union
 
 import pyarrow as pa
@@ -32,7 +33,6 @@ class IngestInput:
     """A file or Delta table to ingest: its columns, for a Delta table its identity, and the engine's handle on it."""
 
     file: str
-    format: str
     schema: pa.Schema
     table: TableInfo | None
     handle: Handle
@@ -62,6 +62,7 @@ class DepotWriter(Protocol):
 
     def input_log(self, input_: IngestInput) -> Log:
         """Return the log of a Delta table to ingest."""
+        return self.engine.log(absolute_path(input_.file))
 
     def append(
         self,
@@ -99,6 +100,11 @@ class DepotWriter(Protocol):
         payload_type = self.settings.payload_type
         is_set = payload is not None and payload_type and "payload" not in self.settings.depot_columns
         return parse(payload_type) if is_set else payload
+
+
+def absolute_path(file: str) -> str:
+    """Return the absolute path of an input, because Spark may have another working directory."""
+    return file if "://" in file else str(Path(file).resolve())
 
 
 def no_feed_error(file: str, after: int, error: Exception) -> InputFileError:

@@ -68,7 +68,7 @@ def foreach_batch(
         writer = cast("SparkWriter", writer_of(open_engine(settings, session), settings))
         writer.repair()
         schema = schema_of(frame)
-        input_ = IngestInput(f"batch {batch_id} of the stream", "stream", schema, None, frame)
+        input_ = IngestInput(f"batch {batch_id} of the stream", schema, None, frame)
         mapping = ColumnMapping.of(settings.ingest.columns, frame.columns)
         writer.create(mapping.payload_type(schema), settings.retention)
         # guard: stream-batch-once

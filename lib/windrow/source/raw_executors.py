@@ -18,8 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from windrow.columnar.arrow import to_plain_types
 from windrow.formats.format import Format, format_of
 from windrow.formats.raw.arrived import GREATEST, REQUIRED
-from windrow.formats.raw.byte_counts import ByteCounts
-from windrow.formats.raw.stage import REJECTS, StageResult, stage
+from windrow.formats.raw.stage import REJECTS, ByteCounts, StageResult, stage
 from windrow.formats.raw.two_passes import (
     SUMMARIES,
     Bodies,

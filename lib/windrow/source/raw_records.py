@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import conform
 from windrow.formats.format import Format
-from windrow.formats.raw.byte_counts import ByteCounts
-from windrow.formats.raw.stage import StageResult, stage
+from windrow.formats.raw.stage import ByteCounts, StageResult, stage
 from windrow.model import tables
 from windrow.model.commits import VERSION
 from windrow.rows.arrow import ArrowRows

@@ -15,7 +15,7 @@ import pyarrow as pa
 from windrow.columnar.arrow import conform
 from windrow.errors import RowCountMismatchError
 from windrow.formats.format import Format
-from windrow.formats.raw.byte_counts import ByteCounts
+from windrow.formats.raw.stage import ByteCounts
 from windrow.model.summary import SUMMARY, merge_summaries, summarise_messages
 from windrow.rows.rows import Function, Rows
 from windrow.source.conversion import Conversion

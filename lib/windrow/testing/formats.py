@@ -22,10 +22,9 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import TIME
 from windrow.formats.format import Format, format_of
-from windrow.formats.raw.byte_counts import ByteCounts
 from windrow.formats.raw.source import SCHEMA
 from windrow.formats.raw.spans import with_places
-from windrow.formats.raw.stage import StageResult, stage
+from windrow.formats.raw.stage import ByteCounts, StageResult, stage
 from windrow.formats.raw.two_passes import ParsePlan, can_spread, parse_bodies, summarise_chunks
 from windrow.formats.settings import FormatSettings
 from windrow.model import tables

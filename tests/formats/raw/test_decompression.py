@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.errors import SettingsError
-from windrow.formats.codec_frames import MAGIC, encode
+from windrow.formats.codecs import MAGIC, encode
 from windrow.formats.format import Format, format_of
 from windrow.formats.raw.source import SCHEMA
 from windrow.formats.raw.stage import stage

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.formats.raw.source import locate_piece, locate_spans
+from windrow.formats.raw.source import locate_spans
 
 
 @given(st.lists(st.integers(1, 9), min_size=1), st.data())
@@ -19,11 +19,3 @@ def test_placed(sizes, data):
     assert chunk.tolist() == (first + 1).tolist()
     assert offset.tolist() == (7 * begins[first] + start - begins[first]).tolist()
     assert received.tolist() == begins[last].tolist()
-
-
-@given(st.lists(st.integers(0, 9), min_size=1), st.lists(st.integers(-2, 60)))
-def test_located(sizes, positions):
-    """A position is in the last piece that begins at or before it, in whatever order they are asked for."""
-    begins = np.cumsum([0, *sizes])
-    located = locate_piece(begins, np.array(positions, np.int64))
-    assert located.tolist() == (np.searchsorted(begins, positions, side="right") - 1).tolist()

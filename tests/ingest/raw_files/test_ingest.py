@@ -22,10 +22,9 @@ from windrow.columnar.arrow import TIME, to_plain_types
 from windrow.delta.creation import create_depot
 from windrow.delta.table import history
 from windrow.errors import IncompatibleTableError, InputFileError, TableUnwritableError
-from windrow.formats.codec_frames import Codec, encode
-from windrow.formats.codecs import decode_whole
+from windrow.formats.codecs import Codec, decode_whole, encode
 from windrow.formats.settings import FormatSettings
-from windrow.ingest.raw_files import RawIngestResult, chunk_files, ingest
+from windrow.ingest.raw_files import RawIngestResult, ingest, reading
 from windrow.ingest.raw_files import depot as raw_depot
 from windrow.model import chunks
 from windrow.model.chunks import Chunk
@@ -94,8 +93,8 @@ class TestContent:
 
     def test_large(self, into: Ingest, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A file of many row groups lies in several Parquet files, which one commit names; a row group is small."""
-        monkeypatch.setattr(chunk_files, "FILE_BYTES", 300_000)
-        monkeypatch.setattr(chunk_files, "GROUP_BYTES", 50_000)
+        monkeypatch.setattr(reading, "FILE_BYTES", 300_000)
+        monkeypatch.setattr(reading, "GROUP_BYTES", 50_000)
         content = random.Random(2).randbytes(1_000_000)
         into(written(tmp_path / "a", content), chunk_bytes=7_777)
         assert contents(depot) == {str(tmp_path / "a"): content}

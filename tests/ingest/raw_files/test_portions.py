@@ -14,8 +14,7 @@ from tests.clocks import NOW
 from tests.ingest.raw_files.test_ingest import contents, files_of, named, rows, written
 from windrow.delta.creation import create_depot
 from windrow.errors import InputFileError, TableUnwritableError
-from windrow.formats.codec_frames import encode
-from windrow.formats.codecs import decode_whole
+from windrow.formats.codecs import decode_whole, encode
 from windrow.formats.settings import FormatSettings
 from windrow.ingest.raw_files import RawIngestResult, ingest
 from windrow.ingest.raw_files import depot as raw_depot

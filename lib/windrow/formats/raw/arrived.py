@@ -17,6 +17,7 @@ from windrow.formats.raw.checksum import checksums
 from windrow.formats.raw.queue import REMEMBERED_CHUNKS, Queue, QueuedChunk
 from windrow.formats.raw.segment import ByteRun
 from windrow.formats.raw.source import BEGIN, CHUNK, RECEIVED_AT, VERSION
+from windrow.formats.raw.spans import number_repeats
 from windrow.formats.texts import Texts, gather_bytes
 from windrow.model.chunks import FIRST
 
@@ -117,26 +118,23 @@ def invalid_of(rows: pa.Table) -> list[dict[str, Any]]:
     """
     by = [(name, "ascending") for name in ("version", "raw_source", "sequence", "received_at")]
     faults = rows.append_column("fault", faults_of(rows))
-    bad = faults.filter(pc.is_valid(faults["fault"])).sort_by(by)
-    invalid: list[dict[str, Any]] = []
-    for row in times_to_numbers(bad).to_pylist():
-        follows = bool(invalid) and invalid[-1]["version"] == row["version"]
-        content = row["bytes"] or b""
-        invalid.append(
-            {
-                "raw_source": row["raw_source"],
-                "chunk": row["sequence"],
-                "received_at": row["received_at"],
-                "version": row["version"],
-                "arrived_in": row["version"],
-                "ordinal": invalid[-1]["ordinal"] + 1 if follows else 0,
-                "reason": INVALID,
-                "detail": row["fault"],
-                "bytes": len(content),
-                "content": content,
-            }
-        )
-    return invalid
+    bad = times_to_numbers(faults.filter(pc.is_valid(faults["fault"])).sort_by(by))
+    ordinals = number_repeats(to_numpy(bad["version"])).tolist()
+    return [
+        {
+            "raw_source": row["raw_source"],
+            "chunk": row["sequence"],
+            "received_at": row["received_at"],
+            "version": row["version"],
+            "arrived_in": row["version"],
+            "ordinal": ordinal,
+            "reason": INVALID,
+            "detail": row["fault"],
+            "bytes": len(row["bytes"] or b""),
+            "content": row["bytes"] or b"",
+        }
+        for row, ordinal in zip(bad.to_pylist(), ordinals, strict=True)
+    ]
 
 
 def faults_of(rows: pa.Table) -> pa.ChunkedArray:

@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 
 from windrow.columnar.compiled import Ints
-from windrow.formats.codecs import Codec, Damage, Frame, frames, has_magic, next_magic
+from windrow.formats.codecs import MAGIC, Codec, Damage, Frame, frames, next_magic
 from windrow.formats.format import Format
 from windrow.formats.raw.queue import ChunkGap
 from windrow.formats.raw.segment import ByteRun, Step, piece_of
@@ -66,7 +66,6 @@ class Decompression:
         return [kept, *steps]
 
     def _give_up(self, gap: ChunkGap) -> None:
-        """Reject the unfinished frame before a gap."""
         kept = ByteRun.of_chunks(self.source.encoded)
         self._reject(kept, 0, kept.buffer.size, GAP, "bytes before or after it never came", gap.version)
         self.source.encoded = []
@@ -88,7 +87,7 @@ class Decompression:
             if damage is None or end is None:
                 break
             self._reject(both, at, end, CODEC, damage.why, int(run.pieces[-1, VERSION]))
-            self.steps.append(ChunkGap(0, 0, int(run.pieces[-1, VERSION])))
+            self.steps.append(ChunkGap(int(run.pieces[-1, VERSION])))
             at = end
         self.source.encoded = [] if run.last else both.chunks_from(at)
         if run.last:
@@ -111,11 +110,10 @@ class Decompression:
             # guard: decoded-bounded
             if size > self.format.limits.max_decoded_bytes:
                 most = self.format.limits.max_decoded_bytes
-                return frames_read, Damage(
-                    item.start, f"the {self._codec} frames decode to more than {most} bytes together"
-                )
-            if self._is_too_long(run, item.start, item.end):
-                return frames_read, self._too_long(item.start)
+                why = f"the {self._codec} frames decode to more than {most} bytes together"
+                return frames_read, Damage(item.start, why)
+            if (damage := self._too_long(run, item.start, item.end)) is not None:
+                return frames_read, damage
             frames_read.append(item)
         return frames_read, None
 
@@ -123,18 +121,16 @@ class Decompression:
         """Return the damage if the frame that begins at a position can have no end."""
         if at < run.buffer.size and run.last:
             return Damage(at, "the last frame is cut short")
-        return self._too_long(at) if self._is_too_long(run, at, run.buffer.size) else None
+        return self._too_long(run, at, run.buffer.size)
 
-    def _is_too_long(self, run: ByteRun, start: int, end: int) -> bool:
-        """Whether bytes of several chunks, which may have to be kept, are too many for one frame."""
-        if end - start <= self.format.limits.max_pending_bytes:
-            return False
-        first, last = piece_of(run.pieces, np.array([start, end - 1]))
-        return bool(first < last)
-
-    def _too_long(self, at: int) -> Damage:
+    def _too_long(self, run: ByteRun, start: int, end: int) -> Damage | None:
+        """Return the damage if bytes of several chunks, which may have to be kept, are too many for one frame."""
         most = self.format.limits.max_pending_bytes
-        return Damage(at, f"a {self._codec} frame in several chunks has more than max_pending_bytes, {most}")
+        if end - start <= most:
+            return None
+        first, last = piece_of(run.pieces, np.array([start, end - 1]))
+        why = f"a {self._codec} frame in several chunks has more than max_pending_bytes, {most}"
+        return Damage(start, why) if first < last else None
 
     def _end_of_damage(self, run: ByteRun, buffer: bytes, start: int) -> int | None:
         """Return up to where bytes that begin no frame are rejected now, None if the next bytes decide that."""
@@ -144,7 +140,7 @@ class Decompression:
             at = next_magic(buffer, at + 1, self._codec)
             if at >= most:
                 return most
-            if not has_magic(buffer, at, self._codec):
+            if not buffer.startswith(MAGIC[self._codec], at):
                 return len(buffer) if run.last else None
             frames, damage = self._frames(run, buffer, at, 1)
             if frames:
@@ -180,7 +176,6 @@ class Decompression:
             self.steps.append(ByteRun(buffer, np.array(rows, np.int64), at_end))
 
     def _reject(self, run: ByteRun, start: int, end: int, reason: str, why: str, version: int) -> None:
-        """Reject compressed bytes."""
         if start == end:
             return
         first, last = run.pieces[piece_of(run.pieces, np.array([start, end - 1]))]

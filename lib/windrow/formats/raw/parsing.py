@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import read_only, string_array
-from windrow.columnar.compiled import ByteArray, Flags, Ints, compile_lazily
+from windrow.columnar.compiled import Ints
 from windrow.errors import FormatPluginError, WindrowError
 from windrow.formats.format import Format
 from windrow.formats.framing import GAP, MALFORMED, OPEN, OVERSIZE, RECORD, DelimitedFraming
@@ -32,6 +32,7 @@ from windrow.formats.records import (
     Records,
     uniform_rejects,
 )
+from windrow.formats.texts import gather_bytes
 
 CUT = {
     OVERSIZE: ("format_oversize", "more bytes than max_record_bytes"),
@@ -171,18 +172,11 @@ def _repaired(spans: RecordSpans, bad: pa.Table, framing: DelimitedFraming) -> R
 
 def _of_several_lines(spans: RecordSpans, bad: pa.Table, delimiter: bytes) -> Ints:
     """Return bad spans that may be several records: those with the first byte of a delimiter before their end."""
-    span = bad["record"].filter(pc.is_in(bad["reason"], value_set=MISFRAMED)).to_numpy()
-    return span[_holds(read_only(spans.buffer), spans.start[span], spans.end[span] - len(delimiter), delimiter[0])]
-
-
-@compile_lazily
-def _holds(buffer: ByteArray, start: Ints, end: Ints, byte: int) -> Flags:
-    """Return which runs of bytes hold this byte."""
-    holding = np.zeros(len(start), np.bool_)
-    for number in range(len(start)):
-        for place in range(start[number], end[number]):
-            holding[number] |= buffer[place] == byte
-    return holding
+    span: Ints = bad["record"].filter(pc.is_in(bad["reason"], value_set=MISFRAMED)).to_numpy()
+    start = spans.start[span]
+    content, bounds = gather_bytes(read_only(spans.buffer), start, np.maximum(start, spans.end[span] - len(delimiter)))
+    first, behind = np.searchsorted(np.flatnonzero(content == delimiter[0]), [bounds[:-1], bounds[1:]])
+    return span[first < behind]
 
 
 def _lines(spans: RecordSpans, start: int, end: int, framing: DelimitedFraming) -> list[int] | None:

@@ -66,10 +66,8 @@ class RejectedChunk(NamedTuple):
 
 
 class ChunkGap(NamedTuple):
-    """Chunks from `first` up to, but not including, `behind` that were given up in a depot version."""
+    """Chunks before the next one that were given up in a depot version."""
 
-    first: int
-    behind: int
     version: int
 
 
@@ -112,7 +110,7 @@ class Queue:
         yield from self._release(version)
         while sum(chunk.size for chunk in self.waiting.values()) > max_pending_bytes:
             behind = min(self.waiting)
-            yield ChunkGap(self.next, behind, version)
+            yield ChunkGap(version)
             self.digests += LOST * min(behind - self.next, REMEMBERED_CHUNKS)
             self.next = behind
             yield from self._release(version)

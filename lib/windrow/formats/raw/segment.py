@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from itertools import groupby
+from typing import TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +17,10 @@ from windrow.columnar.compiled import ByteArray, Ints
 from windrow.formats.format import Format
 from windrow.formats.framing import AFTER_GAP, BLANK, GAP, RECORD, FrameResult, SpanCollector
 from windrow.formats.raw.queue import ChunkGap, QueuedChunk, ReleasedChunk
-from windrow.formats.raw.source import BEGIN, CHUNK, OFFSET, RECEIVED_AT, VERSION, Pieces, RawSourceState, locate_piece
+from windrow.formats.raw.source import BEGIN, CHUNK, OFFSET, RECEIVED_AT, VERSION, Pieces, RawSourceState
 
 Number = TypeVar("Number", np.uint8, np.int64)
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-FEW = 64  # positions, which are found sooner without the compiled function
 NO_HEADER = b""  # the header of a source whose first chunk was given up
 
 
@@ -75,17 +75,11 @@ Step: TypeAlias = ByteRun | ChunkGap  # what follows next in a source
 
 def steps_of(released: Iterable[ReleasedChunk | ChunkGap]) -> Iterator[Step]:
     """Join the chunks that a queue released, up to each gap."""
-    taken: list[ReleasedChunk] = []
-    for chunk in released:
-        if isinstance(chunk, ReleasedChunk):
-            taken.append(chunk)
-            continue
-        if taken:
-            yield ByteRun.of(taken)
-        yield chunk
-        taken = []
-    if taken:
-        yield ByteRun.of(taken)
+    for kind, steps in groupby(released, type):
+        if kind is ChunkGap:
+            yield from cast("Iterator[ChunkGap]", steps)
+        else:
+            yield ByteRun.of(cast("list[ReleasedChunk]", list(steps)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +138,8 @@ def _segment(source: RawSourceState, run: ByteRun, format_: Format, gap: int | N
     source.fingerprint, source.state = format_.fingerprint, framed.state
     source.tail, source.pieces = buffer[framed.tail :].tobytes(), _behind(pieces, framed.tail)
     header = _header(source, framed, buffer, format_)
-    version = pieces[piece_of(pieces, framed.decided_after - 1), VERSION]
+    first = np.searchsorted(framed.decided_after - 1, pieces[:, BEGIN])  # the first span that each piece completes
+    version = np.repeat(pieces[:, VERSION], np.diff(first, append=framed.decided_after.size))
     if gap is not None:
         version[framed.decided_after > len(buffer)] = gap
     return Segment(source.name, buffer, pieces, framed, version, source.header, header, mark)
@@ -201,7 +196,6 @@ def _header(source: RawSourceState, framed: FrameResult, buffer: ByteArray, form
 
 
 def _cut_rest(framed: FrameResult, length: int) -> FrameResult:
-    """Cut off the unfinished record before a gap."""
     if framed.tail == length:
         return framed
     start, end = np.append(framed.start, framed.tail), np.append(framed.end, length)
@@ -222,7 +216,5 @@ def _behind(pieces: Pieces, at: int) -> Pieces:
 
 
 def piece_of(pieces: Pieces, position: Ints) -> Ints:
-    """Return which piece each position is in; a position after all pieces is in the last one."""
-    if position.size < FEW:
-        return np.searchsorted(pieces[:, BEGIN], position, "right") - 1
-    return locate_piece(pieces[:, BEGIN].copy(), position)
+    """Return which piece each of a few positions is in; a position after all pieces is in the last one."""
+    return np.searchsorted(pieces[:, BEGIN], position, "right") - 1

@@ -107,8 +107,7 @@ class RawSourceState:
         framing = json.loads(own["framing"])
         names = ("chunk", "content", "last", "received_at", "depot_version")
         kept = sorted(
-            [QueuedChunk.of(*(row[name] for name in names)) for row in rows if row is not own],
-            key=attrgetter("number"),
+            [QueuedChunk.of(*(row[name] for name in names)) for row in rows if row is not own], key=attrgetter("number")
         )
         encoded = [chunk for chunk in kept if chunk.number < own["chunk"]]
         # A row that was written when its chunk had to wait has the version of its arrival.
@@ -164,23 +163,10 @@ def changes(before: pa.Table, touched: Iterable[RawSourceState]) -> pa.Table:
 
 
 @compile_lazily
-def locate_piece(begins: Ints, position: Ints) -> Ints:
-    """Return which piece each position is in, given where the pieces begin."""
-    places, piece = np.empty(len(position), np.int64), 0
-    for number in range(len(position)):
-        piece = _piece(begins, piece, position[number])
-        places[number] = piece
-    return places
-
-
-@compile_lazily
 def locate_spans(pieces: Pieces, start: Ints, end: Ints, spans: Ints) -> tuple[Ints, Ints, Ints]:
     """Return the chunk and the offset where spans begin, and when their last bytes came; `pieces` is transposed."""
-    chunk, offset, received = (
-        np.empty(len(spans), np.int64),
-        np.empty(len(spans), np.int64),
-        np.empty(len(spans), np.int64),
-    )
+    chunk, offset = np.empty(len(spans), np.int64), np.empty(len(spans), np.int64)
+    received = np.empty(len(spans), np.int64)
     first, last = 0, 0
     for number in range(len(spans)):
         span = spans[number]

@@ -24,12 +24,7 @@ PLACE = [
     ("raw_source", pa.string()), ("chunk", pa.int64()), ("offset", pa.int64()), ("ordinal", pa.int64()),
     ("received_at", TIME),
 ]  # fmt: skip
-SIGNED = {
-    pa.uint8(): pa.int16(),
-    pa.uint16(): pa.int32(),
-    pa.uint32(): pa.int64(),
-    pa.uint64(): pa.decimal128(20, 0),
-}
+SIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +105,7 @@ class RecordSpans:
             "raw_source": self._names(spans),
             "chunk": pa.array(chunk),
             "offset": pa.array(offset),
-            "ordinal": pa.array(_ordinals(spans)),
+            "ordinal": pa.array(number_repeats(spans)),
             "received_at": pa.array(received).view(TIME),
         }
 
@@ -130,10 +125,10 @@ class RecordSpans:
         return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(pa.array(behind), names))
 
 
-def _ordinals(spans: Ints) -> Ints:
+def number_repeats(values: Ints) -> Ints:
     """Number equal neighbours from 0."""
-    at = np.arange(spans.size)
-    begins = np.where(np.append(True, spans[1:] != spans[:-1])[: spans.size], at, 0)
+    at = np.arange(values.size)
+    begins = np.where(np.append(True, values[1:] != values[:-1])[: values.size], at, 0)
     return at - np.maximum.accumulate(begins)
 
 

@@ -8,7 +8,7 @@ chunks nor on microbatches.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial as bound
 from functools import reduce
 from operator import add
@@ -21,7 +21,6 @@ from windrow.columnar.arrow import TIME, run_parallel
 from windrow.formats.format import Format
 from windrow.formats.installed import OWN
 from windrow.formats.raw.arrived import SourceChunks, chunks_by_source, invalid_of
-from windrow.formats.raw.byte_counts import ByteCounts
 from windrow.formats.raw.decompression import Decompression
 from windrow.formats.raw.parsing import RecordValues, parse
 from windrow.formats.raw.queue import ChunkGap, RejectedChunk
@@ -39,6 +38,25 @@ REJECTS = pa.schema(
 )  # fmt: skip
 REPEATED = "format_repeated"
 PARALLEL_BYTES = 2**22  # fewer take less time than threads
+
+
+@dataclass(frozen=True, slots=True)
+class ByteCounts:
+    """Numbers of bytes of a raw depot that a microbatch read: read = framed + rejected + repeated + kept.
+
+    `framed` bytes are in good records, headers and blank lines. `repeated` bytes are in chunks that came before. `kept`
+    is the change of the number of bytes in partial rows, which may be negative.
+    """
+
+    read: int
+    framed: int
+    rejected: int
+    repeated: int
+    kept: int
+
+    def __add__(self, other: ByteCounts) -> ByteCounts:
+        """Return the sum of both."""
+        return ByteCounts(*(left + right for left, right in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +141,8 @@ def give_up_source(name: str, partial: pa.Table, format_: Format, reject: Mappin
     """Return what becomes of a source if nothing comes after what is kept of it, for a reason that is a reject."""
     source = sources_of(partial, [name]).get(name) or RawSourceState(name)
     kept = source.byte_count
-    gap = ChunkGap(source.queue.next, source.queue.next, reject["version"])
-    chunks = FramedChunks(list(segments(source, [gap], format_)), [reject], [source], reject["bytes"], kept)
+    framed = list(segments(source, [ChunkGap(reject["version"])], format_))
+    chunks = FramedChunks(framed, [reject], [source], reject["bytes"], kept)
     return stage_chunks(chunks, partial, format_)
 
 

@@ -179,7 +179,6 @@ class FormatChecker:
     """Checks files against the settings. Raises SettingsError and ExpressionError for wrong settings."""
 
     def __init__(self, settings: Settings) -> None:
-        """Build the format and the mapping."""
         with settings.locating_errors("format", named="fields"):
             with_codec = format_of(settings.format)
         self.format: Format = replace(with_codec, codec="none")  # a file is decompressed before it is cut
@@ -224,10 +223,7 @@ class FormatChecker:
             refused += piece.staged.volume.rejected
             if output is not None:
                 output.add(file, piece.header, piece.rejects["content"].to_pylist())
-        ensure(
-            source.byte_count == framed + refused,
-            f"{file}: each byte is in a good record or in a bad one",
-        )
+        ensure(source.byte_count == framed + refused, f"{file}: each byte is in a good record or in a bad one")
         return CheckedFile(file, source.byte_count, good, count, rejected, refused)
 
     def _checked(self, totals: CheckTotals) -> FormatCheckResult:

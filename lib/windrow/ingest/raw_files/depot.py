@@ -10,12 +10,15 @@ of its last chunk and whether the raw source has ended, so that a file and a pro
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
+from pyarrow.fs import FileSystem
 
 from windrow.delta.creation import require_kind
 from windrow.delta.locations import local_path
@@ -23,7 +26,6 @@ from windrow.delta.lock import commit_lock
 from windrow.delta.mending import repair_log
 from windrow.delta.table import READ_ERRORS, UNTRIMMED, history, open_table, table_files, unwritable_error
 from windrow.errors import IncompatibleTableError, InputFileError
-from windrow.ingest.raw_files.chunk_files import discard
 from windrow.model.commits import BYTES
 from windrow.producer.queue import ENDED
 from windrow.producer.writer import application, marks
@@ -253,3 +255,10 @@ def other_content_error(file: str, raw_source: str, why: str) -> InputFileError:
         f"{file} was ingested as raw source {raw_source} and has grown or was replaced: {why}",
         "Its chunks would reuse numbers. Ingest it as another raw source: --raw-source NAME.",
     )
+
+
+def discard(store: FileSystem, paths: Iterable[str]) -> None:
+    """Remove files that no commit names. Files that cannot be removed are left to the table's clean-up."""
+    for path in paths:
+        with suppress(OSError):
+            store.delete_file(path)
