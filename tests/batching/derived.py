@@ -17,10 +17,9 @@ from tests.batching.log import Flush, Log, Message, Tick
 from tests.batching.strategies import Row, place, windrow_rules
 from windrow.model.messages import INVALID_VALUE
 from windrow.model.tables import CLOCKS, VERSIONS
-from windrow.verify.decisions.microbatch_history import read_history
 from windrow.verify.decisions.relations import LEFT, StreamChoice, judge_part, relate_history
 from windrow.verify.decisions.windows import derive as derive_windows
-from windrow.verify.decisions.windows import source_histories
+from windrow.verify.decisions.windows import read_history, source_histories
 from windrow.verify.snapshot import LedgerContents
 
 FIRST, RULES = -(1 << 62), "rules"

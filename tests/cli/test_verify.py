@@ -91,8 +91,8 @@ class TestSince:
 STOPPED = """
 import os, signal, sys
 from windrow.cli import main
-from windrow.verify import part_check
-decide = part_check.decide_part
+from windrow.verify import version_check
+decide = version_check.decide_part
 
 def stop(*arguments):
     decided = decide(*arguments)
@@ -100,7 +100,7 @@ def stop(*arguments):
         os.kill(os.getpid(), signal.SIGINT)
     return decided
 
-part_check.decide_part = stop
+version_check.decide_part = stop
 sys.exit(main(["verify", *sys.argv[2:]]))
 """
 

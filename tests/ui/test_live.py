@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windrow.report import Report
-from windrow.ui.live import MAX_KEPT, LiveReport
+from windrow.ui.views import MAX_KEPT, LiveReport
 
 
 class Reports:

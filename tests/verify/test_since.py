@@ -27,7 +27,7 @@ from windrow.columnar.arrow import to_plain_types
 from windrow.errors import NotFoundError, TableUnreadableError
 from windrow.model import tables
 from windrow.verify import Reliance, Report, verify
-from windrow.verify.record import Record, write_record
+from windrow.verify.base import Record, write_record
 
 VERSIONS = log(versions=8, seed=3)
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -115,7 +115,7 @@ def _of_batcher(
     """Verify the ledger of a batcher, and remember what was verified; Ctrl-C says how far it came."""
     from windrow.verify import Reliance
     from windrow.verify import verify as check
-    from windrow.verify.record import write_record
+    from windrow.verify.base import write_record
     from windrow.verify.report import VerifyProgress
 
     standing = VerifyProgress()

@@ -106,7 +106,6 @@ class LineageEvents(Observer):
         return OutputDataset(*self._name(self._run.settings.ledger), facets=_version(version))
 
     def _name(self, location: str) -> Name:
-        """Return how OpenLineage names a table."""
         if is_catalog_name(location):
             return self._namespace, location.replace("`", "")
         path = local_path(location)

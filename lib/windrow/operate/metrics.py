@@ -161,7 +161,6 @@ class RestoredCollector(Collector):
     """The metrics of a registry, with counters and histograms that continue those of earlier runs."""
 
     def __init__(self, earlier: list[Metric], registry: CollectorRegistry) -> None:
-        """Continue from `earlier`."""
         self._earlier = {metric.name: _by_labels(metric) for metric in earlier}
         self._registry = registry
 

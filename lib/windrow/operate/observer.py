@@ -64,7 +64,6 @@ class Observers(Observer):
     """Several observers as one. An observer that raises must not stop the run, so its error is logged as a warning."""
 
     def __init__(self, observers: Iterable[Observer]) -> None:
-        """Pass each call on to these observers, in order."""
         self._observers = tuple(observers)
         for name in vars(Observer):
             if not name.startswith("_"):

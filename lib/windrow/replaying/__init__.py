@@ -24,8 +24,7 @@ from windrow.reading.digests import LedgerSelection, Streams
 from windrow.reading.tables import open_depot, open_ledger, recorded_rules
 from windrow.replaying.amendment import amend
 from windrow.replaying.comparison import compare
-from windrow.replaying.legs import ReplaySegment, recorded_segments, with_rules
-from windrow.replaying.microbatch_range import MicrobatchRange, find_span
+from windrow.replaying.legs import MicrobatchRange, ReplaySegment, find_span, recorded_segments, with_rules
 from windrow.replaying.player import SegmentReplayer, create_replay_ledger
 from windrow.replaying.report import Amendment, Comparison, LedgerDigest, Move, Outcome, Replay, ReplayChange
 from windrow.runtime.opening import tables_of
@@ -170,7 +169,6 @@ def _needed_streams(streams: Streams, legs: Sequence[ReplaySegment]) -> Streams:
 
 
 def _play(player: SegmentReplayer, span: MicrobatchRange, legs: Sequence[ReplaySegment]) -> None:
-    """Create the new ledger, and play the legs into it."""
     create_replay_ledger(*player.tables(legs[0]), span, legs[0].rules)
     try:
         for leg in legs:

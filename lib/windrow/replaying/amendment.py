@@ -9,7 +9,6 @@ What the other rules give is in a *branch*: another ledger over the same depot, 
 messages in (`late_messages`), but not take one out of a closed batch: that is refused. Its `max_delay` may not be
 shorter, so that whatever the ledger reads later belongs behind what it amends.
 
-
 The branch is compared with the ledger as it was when it had read as much of the depot. Since then the ledger may have
 gone on, but must not have been amended or restored: the commit is fenced, and checks this in the version that it was
 primed with.
@@ -33,8 +32,9 @@ from windrow.model.messages import COLUMNS
 from windrow.model.printable import pluralize
 from windrow.reading.digests import Streams
 from windrow.reading.tables import Ledger, open_ledger, recorded_rules
-from windrow.replaying.late_messages import batches_in, cut, late_messages, messages_of, pair_messages
-from windrow.replaying.microbatch_range import find_span
+from windrow.replaying.comparison import messages_of
+from windrow.replaying.late_messages import batches_in, cut, late_messages, pair_messages
+from windrow.replaying.legs import find_span
 from windrow.replaying.report import Amendment
 from windrow.runtime.ledger_state import LedgerState
 from windrow.runtime.opening import tables_of
@@ -93,8 +93,11 @@ def amend(
         >>> amend(settings, "data/patient").let_in
         34
     """
-    other, source = _branch(branch), tables_of(settings, spark)[0]
-    progress = other.progress()
+    try:
+        other = open_ledger(branch)
+    except TableMissingError as error:
+        raise TableMissingError(f"there is no branch at {branch}", HOW_TO_BRANCH) from error
+    source, progress = tables_of(settings, spark)[0], other.progress()
     book = find_span(settings.ledger, source, None, str(progress.depot_version)).end
     _require_branch(book, other)
     late = late_messages(book, other, streams or {})
@@ -114,23 +117,13 @@ def amend(
     return Amendment(number, *sizes, rules)
 
 
-def _branch(place: str) -> Ledger:
-    try:
-        return open_ledger(place)
-    except TableMissingError as error:
-        raise TableMissingError(f"there is no branch at {place}", HOW_TO_BRANCH) from error
-
-
 def _require_branch(book: Ledger, branch: Ledger) -> None:
     """Raise SettingsError unless a branch read the same messages as a ledger, and waits at least as long."""
     known, other = book.progress(), branch.progress()
     read = [ledger.rows("microbatch", "sum(messages_read)::BIGINT AS messages") for ledger in (book, branch)]
     # guard: branch-of-the-same-depot
     if (known.depot_id, known.depot_version, read[0]) != (other.depot_id, other.depot_version, read[1]):
-        raise SettingsError(
-            f"{branch.location} is no branch of the ledger: it read other messages",
-            HOW_TO_BRANCH,
-        )
+        raise SettingsError(f"{branch.location} is no branch of the ledger: it read other messages", HOW_TO_BRANCH)
     # guard: amended-as-patiently
     if other.max_delay_us < known.max_delay_us:
         raise SettingsError(
@@ -164,8 +157,7 @@ def _change(
 ) -> tuple[MicrobatchResult, Mapping[str, Any]]:
     """Return the rows of the amendment as the next microbatch. Raises UsageError."""
     _require_same(book, difference, primed.fence.table_version)
-    number, schema = primed.microbatch + 1, primed.progress.schema
-    rows = pa.concat_tables([_amended(schema, difference, number), *_superseded(schema, difference, number)])
+    rows = pa.concat_tables(_rows(primed.progress.schema, difference, primed.microbatch + 1))
     known = rows.append_column("known", pa.repeat(False, rows.num_rows))
     return MicrobatchResult(known, MicrobatchCounts.of(known), history={"amendment": rules}), {}
 
@@ -191,33 +183,30 @@ def _require_same(book: Ledger, difference: _Difference, version: int) -> None:
         raise UsageError("the ledger was amended or restored meanwhile", "Amend it again.")
 
 
-def _amended(schema: pa.Schema, difference: _Difference, number: int) -> pa.Table:
+def _rows(schema: pa.Schema, difference: _Difference, number: int) -> Iterator[pa.Table]:
+    """Yield the amended batches, and the superseded rows: of batches, with their windows, and of rejections."""
+
+    def prefixed(kind: str, ids: Iterable[str]) -> pa.Array:
+        return string_array([f"{kind}/{number}/{id_}" for id_ in ids])
+
     fresh = difference.fresh
     columns: dict[str, Any] = {name: fresh[name] for name in (*canonical.BATCH, "messages")}
-    columns |= {"id": string_array(list(_prefixed("amended", number, fresh["id"].to_pylist()))), "state": "amended"}
-    numbers = {"opened_microbatch": number, "closed_microbatch": number}
-    return tables.rows(schema, columns | numbers, fresh.num_rows).cast(schema)
-
-
-def _superseded(schema: pa.Schema, difference: _Difference, number: int) -> Iterator[pa.Table]:
-    """Yield the superseded rows: of batches, with their windows, and of rejections, with what tells the message."""
+    columns |= {"id": prefixed("amended", fresh["id"].to_pylist()), "state": "amended"}
+    columns |= {"opened_microbatch": number, "closed_microbatch": number}
+    yield tables.rows(schema, columns, fresh.num_rows).cast(schema)
     parts: Iterable[tuple[pa.Table, list[str], tuple[str, ...], Any]] = (
         (difference.gone, difference.gone_to, AT, "amended"),
         (difference.rejected, difference.rejected_to, ("source", "key", "type", "event_time"), None),
     )
     for rows, to, names, reason in parts:
         ids = rows["id"].to_pylist()
-        columns: dict[str, Any] = {name: rows[name] for name in names}
+        columns = {name: rows[name] for name in names}
         columns |= {
-            "id": string_array(list(_prefixed("superseded", number, ids))),
+            "id": prefixed("superseded", ids),
             "state": "superseded",
             "reason": reason or rows["reason"],
             "superseded_id": string_array(ids),
-            "superseded_by": string_array(list(_prefixed("amended", number, to))),
+            "superseded_by": prefixed("amended", to),
             "microbatch": number,
         }
         yield tables.rows(schema, columns, rows.num_rows).cast(schema)
-
-
-def _prefixed(kind: str, number: int, ids: Iterable[str]) -> Iterator[str]:
-    return (f"{kind}/{number}/{id_}" for id_ in ids)

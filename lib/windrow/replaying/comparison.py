@@ -14,8 +14,10 @@ To pair rows, both sides are concatenated: the rows before `old_count` are the o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import get_args
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from operator import itemgetter
+from typing import TypeAlias, TypeVar, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +30,6 @@ from windrow.model.messages import COLUMNS
 from windrow.reading.digests import BATCHES, Digests, LedgerSelection, batch_digests, rejection_digests
 from windrow.reading.tables import Ledger
 from windrow.reading.values import records
-from windrow.replaying.differences import Listed, add_up_moves, first_in_order, sort_key
 from windrow.replaying.digest_tables import SIDES, DigestTables
 from windrow.replaying.report import ChangeKind, Comparison, LedgerDigest, Move, ReplayChange
 from windrow.verify.parts import Part as Buckets
@@ -38,6 +39,9 @@ COPIES = 4  # as much memory as for a part of `verify`, because here rows are co
 KINDS = ("batches", "rejections")
 SEPARATOR = "/"  # in the id of a batch: a place without it is the reason of a rejection
 CONTENT = ("source", "key", "content")  # equal for two batches with the same messages
+T = TypeVar("T")
+SortKey: TypeAlias = tuple[tuple[bool, int | str], ...]
+Listed: TypeAlias = tuple[SortKey, T]  # what differs in a part, with its place in a listing of all parts
 COMPARED = [name for name in dict.fromkeys((*canonical.BATCH, *canonical.REJECTED)) if name != "id"]
 
 
@@ -67,7 +71,6 @@ def compare(
 def _compare_rows(
     ledgers: tuple[Ledger, Ledger], digests: DigestTables, part: LedgerSelection, limit: int, max_memory_bytes: int
 ) -> Comparison:
-    """Compare the rows that differ."""
     same, first_microbatch = digests.find_differing()
     counts, moved = Counter[str](), 0
     changes, moves = list[Listed[ReplayChange]](), list[Listed[Move]]()
@@ -89,8 +92,8 @@ def _compare_rows(
         counts={kind: counts[kind] for kind in get_args(ChangeKind)},
         moved_message_count=moved,
         first_microbatch=first_microbatch,
-        changes=first_in_order(changes, limit),
-        moves=first_in_order(add_up_moves(moves), limit),
+        changes=_first_in_order(changes, limit),
+        moves=_first_in_order(_add_up_moves(moves), limit),
     )
 
 
@@ -118,12 +121,10 @@ def _differing(batches: pa.Table, rejected: pa.Table, differing: pa.Table) -> tu
     is the id of its batch, or the reason of its rejection.
     """
     batches, rejected = (_with_content(rows, differing) for rows in (batches, rejected))
-    inside, of = pc.list_flatten(batches["messages"]), pc.list_parent_indices(batches["messages"])
-    names = {name: batches[name].take(of) for name in ("source", "key")}
-    names |= {name: pc.struct_field(inside, name) for name in canonical.MESSAGE}
+    inside = messages_of(batches)
     messages = [
-        pa.table({name: names[name] for name in COLUMNS} | {"place": batches["id"].take(of)}),
-        pa.table({name: rejected[name] for name in COLUMNS} | {"place": rejected["reason"]}),
+        inside.select(list(COLUMNS)).append_column("place", batches["id"].take(inside["row"])),
+        rejected.select(list(COLUMNS)).append_column("place", rejected["reason"]),
     ]
     rows = [
         batches.drop_columns(["messages"]).append_column("time", batches["window_start"]),
@@ -193,7 +194,7 @@ def _changes(old_rows: pa.Table, new_rows: pa.Table, pairs: pa.Table, limit: int
             message_counts=(old["message_count"] or 0, new["message_count"] or 0),
             columns={name: (old[name], new[name]) for name in COMPARED if both and old[name] != new[name]},
         )
-        yield sort_key(time, change.id), change
+        yield _sort_key(time, change.id), change
 
 
 def _moves(old_messages: pa.Table, new_messages: pa.Table, limit: int) -> tuple[int, list[Listed[Move]]]:
@@ -224,7 +225,34 @@ def _moves(old_messages: pa.Table, new_messages: pa.Table, limit: int) -> tuple[
     examples = records(messages.select(list(COLUMNS)).take(chosen["row_first"]))
     moves = map(Move, *(chosen[name].to_pylist() for name in ("old", "new", "row_count")), examples)
     times = chosen["time"].cast(pa.int64()).to_pylist()
-    return row.size, [(sort_key(time, move.before, move.after), move) for time, move in zip(times, moves, strict=True)]
+    return row.size, [(_sort_key(time, move.before, move.after), move) for time, move in zip(times, moves, strict=True)]
+
+
+def _sort_key(*values: int | str | None) -> SortKey:
+    """Return the place in a listing that is ordered by these values; None is last."""
+    return tuple((value is None, "" if value is None else value) for value in values)
+
+
+def _first_in_order(listed: Iterable[Listed[T]], limit: int) -> tuple[T, ...]:
+    return tuple(entry for _, entry in sorted(listed, key=itemgetter(0))[:limit])
+
+
+def _add_up_moves(moves: Iterable[Listed[Move]]) -> list[Listed[Move]]:
+    """Add up moves between the same two places, which are in several parts if both are reasons."""
+    totals: dict[tuple[str | None, str | None], Listed[Move]] = {}
+    for at, move in sorted(moves, key=itemgetter(0)):
+        earliest, known = totals.get((move.before, move.after), (at, replace(move, message_count=0)))
+        total = replace(known, messages=known.message_count + move.message_count)
+        totals[move.before, move.after] = earliest, total
+    return list(totals.values())
+
+
+def messages_of(batches: pa.Table) -> pa.Table:
+    """Return the messages of batches in the columns of a depot, with the `row` of their batch."""
+    inside, of = pc.list_flatten(batches["messages"]), pc.list_parent_indices(batches["messages"])
+    columns = {name: batches[name].take(of) for name in ("source", "key")}
+    columns |= {name: pc.struct_field(inside, name) for name in canonical.MESSAGE}
+    return pa.table({**{name: columns[name] for name in COLUMNS}, "row": of.cast(pa.int64())}).combine_chunks()
 
 
 def codes(values: pa.Array) -> Ints:

@@ -45,7 +45,6 @@ class DigestTables:
     """The digests of a `recorded` ledger and of a `replayed` one, each in a table with the columns of `CREATE`."""
 
     def __init__(self, connection: DuckDBPyConnection) -> None:
-        """Begin with empty tables."""
         self._connection = connection
         for side in SIDES:
             connection.execute(CREATE.format(side))

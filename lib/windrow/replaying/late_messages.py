@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -38,29 +37,15 @@ STREAM = ("source", "key")
 FIRST, LAST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
-@dataclass(frozen=True, slots=True)
-class Ranges:
-    """Where messages are let in: for each stream, encoded, disjoint ranges from a begin to before an end, in order."""
-
-    of: Mapping[bytes, Sequence[tuple[int, int]]]
-
-    def within(self, stream: bytes, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yield what ranges of a stream have of a window, as begin and end."""
-        ranges = self.of.get(stream, ())
-        first = max(0, bisect_right(ranges, (begin, LAST)) - 1)
-        for low, high in ranges[first:]:
-            if low >= end:
-                return
-            if high > begin:
-                yield max(low, begin), min(high, end)
+# For each stream, encoded, disjoint ranges from a begin to before an end, in order.
+Ranges = Mapping[bytes, Sequence[tuple[int, int]]]
 
 
-@dataclass(frozen=True, slots=True)
-class LateMessages:
+class LateMessages(NamedTuple):
     """What a branch lets into a ledger: the rejections it takes back, and the ranges to which their messages belong."""
 
     rejected: pa.Table
-    ranges: Ranges = field(default_factory=lambda: Ranges({}))
+    ranges: Ranges
 
 
 def late_messages(book: Ledger, branch: Ledger, streams: Streams) -> LateMessages:
@@ -80,7 +65,7 @@ def late_messages(book: Ledger, branch: Ledger, streams: Streams) -> LateMessage
     late = rejected.filter(pa.array(unpaired[: rejected.num_rows]))
     late = late.filter(pc.is_in(late["reason"], pa.array(REASONS)))
     late = late.filter(pa.array(_before(late, cuts))).combine_chunks()
-    return _placed(book, late, cuts, gone) if late.num_rows else LateMessages(late)
+    return _placed(book, late, cuts, gone) if late.num_rows else LateMessages(late, {})
 
 
 def superseded_ids(ledger: Ledger) -> pa.Array:
@@ -97,14 +82,6 @@ def pair_messages(left: pa.Table, right: pa.Table) -> Ints:
     """Pair equal messages of two tables, each once: the place of the partner in both one after the other, or -1."""
     both = pa.concat_tables([left.select(list(COLUMNS)), right.select(list(COLUMNS))]).combine_chunks()
     return partners(codes(canonical.fields([combine_chunks(column) for column in both.columns])), left.num_rows)
-
-
-def messages_of(batches: pa.Table) -> pa.Table:
-    """Return the messages of batches in the columns of a depot, with the `row` of their batch."""
-    inside, of = pc.list_flatten(batches["messages"]), pc.list_parent_indices(batches["messages"])
-    columns = {name: batches[name].take(of) for name in STREAM}
-    columns |= {name: pc.struct_field(inside, name) for name in canonical.MESSAGE}
-    return pa.table({**{name: columns[name] for name in COLUMNS}, "row": of.cast(pa.int64())}).combine_chunks()
 
 
 def batches_in(ledger: Ledger, ranges: Ranges, max_memory_bytes: int) -> pa.Table:
@@ -166,7 +143,7 @@ def _placed(book: Ledger, late: pa.Table, cuts: Mapping[bytes, int], gone: pa.Ar
         if place is not None:
             ranges.setdefault(stream, set()).add(place)
     placed = late.filter(pa.array([place is not None for place in places]))
-    return LateMessages(placed.combine_chunks(), Ranges({stream: sorted(of) for stream, of in ranges.items()}))
+    return LateMessages(placed.combine_chunks(), {stream: sorted(of) for stream, of in ranges.items()})
 
 
 def _range(windows: Sequence[tuple[int, int]], time: int, cut: int) -> tuple[int, int] | None:
@@ -184,10 +161,20 @@ def _parts(batches: pa.Table, ranges: Ranges) -> tuple[Ints, Ints, Ints]:
     parts = [
         (row, *part)
         for row, (stream, *window) in enumerate(zip(_encoded(batches), *bounds, strict=True))
-        for part in ranges.within(stream, *window)
+        for part in _within(ranges.get(stream, ()), *window)
     ]
     row, begin, end = np.array(parts, np.int64).reshape(-1, 3).T
     return row, begin, end
+
+
+def _within(ranges: Sequence[tuple[int, int]], begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield what ranges have of a window, as begin and end."""
+    first = max(0, bisect_right(ranges, (begin, LAST)) - 1)
+    for low, high in ranges[first:]:
+        if low >= end:
+            return
+        if high > begin:
+            yield max(low, begin), min(high, end)
 
 
 def cut(batches: pa.Table, ranges: Ranges, max_delay: int) -> pa.Table:
@@ -228,6 +215,5 @@ def cut(batches: pa.Table, ranges: Ranges, max_delay: int) -> pa.Table:
 
 
 def _encoded(rows: pa.Table) -> list[bytes]:
-    """Return the stream of each row as bytes."""
     encoded: list[bytes] = canonical.fields([combine_chunks(rows[name]) for name in STREAM]).to_pylist()
     return encoded

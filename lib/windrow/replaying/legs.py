@@ -1,4 +1,4 @@
-"""Split the history of a ledger into legs: ranges of depot versions that can be read without a stop.
+"""Find the microbatches to replay, and split their history into legs: depot versions that can be read without a stop.
 
 Within a leg the boundaries of microbatches do not matter: any others give the same result. A new leg begins after a
 flush or an accepted depot version, or with other rules, another mapping or another format. A microbatch that rejected
@@ -16,12 +16,84 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.errors import NotFoundError, TableUnreadableError
+from windrow.model import timestamps as moments
 from windrow.model.floors import Floors
 from windrow.model.messages import LATEST, microseconds
-from windrow.reading.tables import Ledger
+from windrow.reading.tables import Ledger, open_ledger, versions_after
+from windrow.settings.start_from import StartFrom
+from windrow.source import Source
 
+GONE = "`windrow status` shows how far back the ledger can be read. Without --from and --to, all of it is replayed."
+ORDER = "ORDER BY microbatch"
 HISTORY = "microbatch, kind, depot_version, rules, column_mapping, messages_read, clocks"
 READ_ALIKE = ("rules", "column_mapping", "format")
+
+
+@dataclass(frozen=True, slots=True)
+class MicrobatchRange:
+    """The microbatches after `after`, up to `through`: depot versions, messages, and the ledger at both ends.
+
+    `start` is None if the replay starts at the beginning of the ledger.
+    """
+
+    after: int
+    through: int
+    first: int
+    last: int
+    message_count: int
+    start: Ledger | None
+    end: Ledger
+
+
+def find_span(ledger: str, source: Source, start: str | None, end: str | None) -> MicrobatchRange:
+    """Return the microbatches that read the depot versions from `start` to `end`, rounded to whole microbatches.
+
+    Both are a version, or a time of the depot's commits. Raises SettingsError for anything else, NotFoundError if there
+    is no such microbatch, or if the ledger at one of the ends can no longer be read.
+    """
+    book = open_ledger(ledger)
+    rows = book.rows("microbatch", "microbatch, depot_version, messages_read, versions, token", rest=ORDER)
+    number, version = rows["microbatch"], rows["depot_version"]
+    earlier = rows.filter(pc.less(version, _version(start, source, first=True))) if start else rows.slice(0, 0)
+    within = rows.filter(pc.less_equal(version, _version(end, source, first=False))) if end else rows
+    chosen = within.slice(earlier.num_rows)
+    if not pc.sum(chosen["messages_read"]).as_py():
+        limits = " ".join(limit for limit in (start and f"from {start}", end and f"up to {end}") if limit)
+        what = f"no microbatch of the ledger {ledger} read messages of the depot {limits}".rstrip()
+        raise NotFoundError(what, "`windrow status` shows what was read; a replay takes whole microbatches.")
+    read = [version["version"] for versions in chosen["versions"].to_pylist() for version in versions or ()]
+    return MicrobatchRange(
+        after=earlier.num_rows and earlier["microbatch"][-1].as_py(),
+        through=chosen["microbatch"][-1].as_py(),
+        first=min(read),
+        last=chosen["depot_version"][-1].as_py(),
+        message_count=pc.sum(chosen["messages_read"]).as_py(),
+        start=_at(book, earlier) if earlier.num_rows else None,
+        end=book if chosen["microbatch"][-1] == number[-1] else _at(book, within),
+    )
+
+
+def _version(text: str, source: Source, first: bool) -> int:
+    """Return the depot version for a version or a time: the first version from then on, or the last one before."""
+    if text.isdigit():
+        return int(text)
+    moment = moments.microseconds(text, "--from" if first else "--to")
+    before = StartFrom("timestamp", moment).version_before(source.depot().version, moment, source.commits)
+    return before + 1 if first else before
+
+
+def _at(book: Ledger, rows: pa.Table) -> Ledger:
+    """Return the ledger after the last of some microbatches. Raises NotFoundError."""
+    number, token = (rows[name][-1].as_py() for name in ("microbatch", "token"))
+    for version in versions_after(book, number):
+        try:
+            ledger = open_ledger(book.location, version)
+            if ledger.rows("progress", "token", "id = 'progress'")["token"].to_pylist() == [token]:
+                return ledger
+        except (TableUnreadableError, NotFoundError) as error:
+            raise NotFoundError(f"the ledger can no longer be read as it was at microbatch {number}", GONE) from error
+    raise NotFoundError(f"the log of the ledger no longer has the commit of microbatch {number}", GONE)
 
 
 @dataclass(slots=True)
@@ -54,7 +126,7 @@ def recorded_segments(ledger: Ledger, after: int, through: int) -> list[ReplaySe
     """Return the legs of the microbatches after `after`, up to `through`."""
     among = f"microbatch > {after:d} AND microbatch <= {through:d}"
     columns = f"{HISTORY}, format" if ledger.raw else HISTORY
-    history = ledger.rows("microbatch", columns, among, "ORDER BY microbatch")
+    history = ledger.rows("microbatch", columns, among, ORDER)
     bounds, rules, legs = _bounds(ledger, among), "", list[ReplaySegment]()
     for row in history.to_pylist():
         if row["kind"] in ("pause", "resume", "amend"):
@@ -78,7 +150,6 @@ def with_rules(rules: str | None, ticks: str, legs: Iterable[ReplaySegment]) -> 
 
 
 def _belongs_to(leg: ReplaySegment, row: Mapping[str, Any], latest: int) -> bool:
-    """Tell whether a microbatch belongs to the current leg."""
     if leg.ended or row["kind"] == "skip":
         return False
     if row["kind"] != "data":
@@ -88,7 +159,6 @@ def _belongs_to(leg: ReplaySegment, row: Mapping[str, Any], latest: int) -> bool
 
 
 def _add(leg: ReplaySegment, row: Mapping[str, Any]) -> None:
-    """Add a microbatch to a leg."""
     if row["kind"] == "data":
         leg.depot_version = row["depot_version"]
         leg.message_count += row["messages_read"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -22,35 +22,36 @@ from windrow.ledger import Ledger, ledger_of
 from windrow.model import tables
 from windrow.model.commits import Commit
 from windrow.reading.digests import Streams
-from windrow.reading.tables import Ledger as Book
-from windrow.replaying.legs import ReplaySegment
-from windrow.replaying.microbatch_range import MicrobatchRange
+from windrow.replaying.legs import MicrobatchRange, ReplaySegment
 from windrow.replaying.ticks import effective_ticks, first_effective, split, ticks_of
 from windrow.runtime.batcher import Batcher, recorded_rules
 from windrow.runtime.ledger_state import DepotPosition, first_rows
 from windrow.runtime.microbatch import DepotRead, MicrobatchAttempt
 from windrow.runtime.opening import tables_of
 from windrow.runtime.wall_clock import WallClock
+from windrow.settings.settings import Settings
 from windrow.source import Source
 from windrow.source.arrivals import Arrivals
-
-if TYPE_CHECKING:
-    from windrow.settings.settings import Settings
-
 
 BYTES_OF_MESSAGE = 4_000  # of the memory: four times what it takes, because the comparison comes on top
 
 
 def create_replay_ledger(source: Source, ledger: Ledger, span: MicrobatchRange, rules: str) -> None:
     """Create the ledger of a replay. Raises IncompatibleTableError if something is there already."""
-    into, retention = ledger.settings.ledger, ledger.settings.retention
+    settings, start = ledger.settings, span.start
     require_new(ledger)
-    if span.start is None:
+    if start is None:
         source.require_mapping()
-        ledger.create(_first(source, span, rules), retention)
-    else:
-        with scan_rows(span.start.table) as batches:
-            create_ledger(into, _copied(span.start, batches), retention)
+        ledger.create(_first(source, span, rules), settings.retention)
+        return
+    schema = tables.ledger_schema(start.payload, raw=start.raw)
+    with scan_rows(start.table) as batches:
+        pieces = (
+            rows
+            for piece in batches
+            for rows in to_plain_types(pa.table(piece)).select(schema.names).cast(schema).to_batches()
+        )
+        create_ledger(settings.ledger, pa.RecordBatchReader.from_batches(schema, pieces), settings.retention)
 
 
 def require_new(ledger: Ledger) -> None:
@@ -76,17 +77,6 @@ def _first(source: Source, span: MicrobatchRange, rules: str) -> pa.Table:
     return first_rows(schema, {None: DepotPosition(depot.id, start_from, reached)}, rules)
 
 
-def _copied(ledger: Book, reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """Return the rows of a ledger in the schema of a new one, piece by piece."""
-    schema = tables.ledger_schema(ledger.payload, raw=ledger.raw)
-    pieces = (
-        rows
-        for piece in reader
-        for rows in to_plain_types(pa.table(piece)).select(schema.names).cast(schema).to_batches()
-    )
-    return pa.RecordBatchReader.from_batches(schema, pieces)
-
-
 def _commit(source: Source, version: int) -> Commit:
     """Return a commit of the depot. Raises DepotUnreadableError if its log no longer has it."""
     for commit in source.commits(version, version):
@@ -95,29 +85,21 @@ def _commit(source: Source, version: int) -> Commit:
     raise DepotUnreadableError(f"the depot's log no longer has the commit of version {version}, which was accepted")
 
 
-def tables_of_replay(settings: Settings, session: Any = None) -> tuple[Source, Ledger]:
-    """Return the depot, and the new ledger, which is at a path.
-
-    Spark reads a depot in a catalog, or through Spark Connect; then this process writes the ledger on its own disk.
-    """
-    source, ledger = tables_of(settings, session)
-    return source, written_here(ledger) if source.engine.remote or is_catalog_name(settings.depot) else ledger
-
-
 def written_here(ledger: Ledger) -> Ledger:
     """Return a ledger as delta-rs writes it in this process."""
     return ledger_of(EmbeddedEngine(ledger.settings), ledger.settings)
 
 
 class SegmentReplayer:
-    """Plays legs into the ledger of `settings`; `played` is called with the messages so far after each commit."""
+    """Plays legs into the ledger of `settings`, only the `streams`, with Spark if a `session` is given.
+
+    `played` is called with the messages so far after each commit.
+    """
 
     def __init__(
         self, settings: Settings, streams: Streams, played: Callable[[int], None], session: Any = None
     ) -> None:
-        """Play only these `streams`; use Spark if a `session` is given."""
         self._settings, self._streams, self._played, self._session = settings, streams, played, session
-        self._room = settings.max_memory_bytes // BYTES_OF_MESSAGE
         self._clock = WallClock()
         self._ticks = ticks_of([])
         self._tables: tuple[Source, Ledger] | None = None
@@ -137,9 +119,12 @@ class SegmentReplayer:
         self._ticks = pa.concat_tables([self._ticks, ticks_of(leg.ticks)]).combine_chunks()
         reached = self._microbatch(leg.rules).primed.reached.depot_version
         if reached < leg.depot_version:
+            most = self._settings.max_messages
+            if ledger.engine.name == "embedded":  # this process has to hold them
+                most = min(most, self._settings.max_memory_bytes // BYTES_OF_MESSAGE)
             with source.arrived(reached, leg.depot_version) as arrivals:
                 if arrivals is not None:
-                    self._process(leg, arrivals, self._most(ledger))
+                    self._process(leg, arrivals, most)
             reached = self._microbatch(leg.rules).primed.reached.depot_version
         if reached != leg.depot_version:
             raise DepotChangedError(
@@ -154,22 +139,21 @@ class SegmentReplayer:
             self._change(leg.next_rules)
 
     def tables(self, leg: ReplaySegment) -> tuple[Source, Ledger]:
-        """Return the depot, read with the mapping and format of a leg, and the new ledger."""
+        """Return the depot, read with the mapping and format of a leg, and the new ledger, which is at a path.
+
+        Spark reads a depot in a catalog, or through Spark Connect; then this process writes the ledger on its own disk.
+        """
         mapping: dict[str, Any] = {"depot_columns": json.loads(leg.column_mapping or "{}")}
         if leg.format is not None:
             mapping["format"] = FormatSettings.of_record(leg.format)
-        mapped = self._settings.model_copy(update=mapping)
-        return tables_of_replay(mapped, self._session)
+        source, ledger = tables_of(self._settings.model_copy(update=mapping), self._session)
+        is_elsewhere = source.engine.remote or is_catalog_name(self._settings.depot)
+        return source, written_here(ledger) if is_elsewhere else ledger
 
     def finish(self) -> None:
         """Play the remaining ticks."""
         if self._tables is not None:
             self._tick(self._rules)
-
-    def _most(self, ledger: Ledger) -> int:
-        """Return how many messages a microbatch may have at most: what fits into memory where this process writes."""
-        most = self._settings.max_messages
-        return min(most, self._room) if ledger.engine.name == "embedded" else most
 
     def _process(self, leg: ReplaySegment, arrivals: Arrivals, max_messages: int) -> None:
         """Process the messages up to the end of the leg, with a stop at each tick that matters."""

@@ -114,6 +114,8 @@ def sources(clocks: Sequence[SourceClock], rejected: RejectedSources) -> Table:
     notes = [
         "Those furthest behind first. A clock is the latest processing time of a source; batches close by its floor."
     ]
+    if more:
+        notes.append(f"{more:,} more are left out; `windrow status --sources` shows all.")
     return Table(
         "sources",
         "Sources and clocks",
@@ -127,7 +129,7 @@ def sources(clocks: Sequence[SourceClock], rejected: RejectedSources) -> Table:
             )
             for row in behind
         ],
-        notes=notes + ([f"{more:,} more are left out; `windrow status --sources` shows all."] if more else []),
+        notes=notes,
         numbers=(4, 5),
     )
 
@@ -155,16 +157,8 @@ def microbatches(history: pa.Table | None) -> Table:
     rows = [] if history is None else history.slice(max(history.num_rows - MAX_MICROBATCHES, 0)).to_pylist()[::-1]
     depots = ("depot",) if history is not None and "depot" in history.column_names else ()
     figures = ("message_count", "rejected", "opened", "closed", *(f"{name}_ms" for name in PHASES))
-    heads = (
-        "microbatch",
-        "kind",
-        *depots,
-        "started",
-        "read",
-        *figures[1:4],
-        *(f"{name} (ms)" for name in PHASES),
-        "lag",
-    )
+    phases = [f"{name} (ms)" for name in PHASES]
+    heads = ("microbatch", "kind", *depots, "started", "read", *figures[1:4], *phases, "lag")
     cells = [
         (
             str(row["microbatch"]),
@@ -245,9 +239,7 @@ def _rejection(row: RejectedSource, drawn: bool) -> tuple[Cell, ...]:
 
 
 def _read(status: Status) -> Tile:
-    return Tile(
-        "messages read", f"{status.totals.message_count:,}", pluralize(status.totals.microbatch_count, "microbatch")
-    )
+    return Tile("messages read", f"{status.totals.message_count:,}", pluralize(status.totals.microbatch_count, "microbatch"))
 
 
 def _waiting(status: Status, now: int) -> list[Tile]:

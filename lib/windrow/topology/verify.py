@@ -37,9 +37,8 @@ from windrow.topology.states_table import states_of
 from windrow.topology.status import require_run
 from windrow.topology.topology import Topology
 from windrow.topology.work import application
-from windrow.verify.chain import check_links
 from windrow.verify.files import check_table
-from windrow.verify.log import read_log
+from windrow.verify.log import check_links, read_log
 from windrow.verify.report import (
     Difference,
     Found,

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from windrow import reading
+from windrow.errors import SettingsError
 from windrow.model import timestamps
 from windrow.model.printable import json_text, pluralize
 from windrow.reading.status_text import short_time
@@ -15,6 +16,7 @@ from windrow.report.problems import name_text
 from windrow.report.tables import Cell, Link, Table
 from windrow.settings.settings import Settings
 
+Values = Mapping[str, str]  # of the parameters of an address that are not empty
 MAX_ROWS = 20  # of a stream
 MAX_MESSAGES = 2_000  # of a batch; each takes about 300 bytes of the page
 
@@ -27,9 +29,10 @@ class Page:
     tables: list[Table]
 
 
-def stream_page(settings: Settings, source: str | None, key: str | None) -> Page:
-    """Read the open and the last closed batches and rejected messages of a source, a key, or both."""
+def stream_page(settings: Settings, values: Values) -> Page:
+    """Read the open and the last closed batches and rejected messages of a `source`, a `key`, or both."""
     ledger, idle = settings.ledger, settings.idle_timeout
+    source, key = values.get("source"), values.get("key")
     opened = reading.batches(ledger, "open", key, source, MAX_ROWS, idle)
     closed = reading.batches(ledger, "closed", key, source, MAX_ROWS, idle)
     rejected = reading.rejections(ledger, key, source=source, limit=MAX_ROWS)
@@ -45,8 +48,9 @@ def stream_page(settings: Settings, source: str | None, key: str | None) -> Page
     )
 
 
-def batch_page(settings: Settings, id_: str) -> Page:
-    """Read a batch with its messages. Raises NotFoundError."""
+def batch_page(settings: Settings, values: Values) -> Page:
+    """Read the batch of an `id` with its messages. Raises NotFoundError."""
+    id_ = values.get("id", "")
     row = reading.batch(settings.ledger, id_, settings.idle_timeout)
     messages = row["messages"]
     left_out = len(messages) - MAX_MESSAGES
@@ -71,10 +75,14 @@ def batch_page(settings: Settings, id_: str) -> Page:
     return Page(id_, [Table("batch", "Batch", ("", ""), facts, shown=len(facts)), content])
 
 
-def message_page(settings: Settings, key: str, event_time: str, type_: str | None, source: str | None) -> Page:
+def message_page(settings: Settings, values: Values) -> Page:
     """Read what became of the messages of a key at an event time (ISO 8601). Raises NotFoundError, SettingsError."""
-    at = timestamps.microseconds(event_time, "the event time")
-    arrivals = reading.trace(settings.depot, settings.ledger, key, at, type_, source, settings.depot_columns)
+    if not values.keys() >= {"key", "event_time"}:
+        hint = "Fill in both; a time looks like 2026-01-31T12:00:07.2Z."
+        raise SettingsError("a message is found by its key and event time", hint)
+    key, at = values["key"], timestamps.microseconds(values["event_time"], "the event time")
+    of = values.get("type"), values.get("source"), settings.depot_columns
+    arrivals = reading.trace(settings.depot, settings.ledger, key, at, *of)
     title = pluralize(len(arrivals), "arrival")
     heads = ("outcome", "source", "type", "received", "depot version", "microbatch", "batch")
     return Page(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock, Timer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs
 
 from windrow.errors import MissingExtraError, NotFoundError, SettingsError, TableMissingError, UsageError, first_line
@@ -28,16 +28,12 @@ from windrow.report.page import context, environment
 from windrow.settings.settings import Settings
 from windrow.ui import pages
 from windrow.ui.access import HEADERS, Access, Refusal
-from windrow.ui.live import LiveReport
-
-if TYPE_CHECKING:
-    from windrow.ui.views import LedgerView
+from windrow.ui.views import LedgerView, LiveReport
 
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'"
 )
-Values = Mapping[str, str]  # of the parameters of an address that are not empty
 MAX_BODY_BYTES = 10_000  # of a form; an option's name and value have some fifty
 
 
@@ -80,12 +76,13 @@ class Server:
         self._server.should_exit = True
 
     def _application(self) -> Starlette:
+        script = self._templates.get_template("live.js").render()
         reads: dict[str, Callable[[Request], Response]] = {
             "/": self._report_page,
-            "/stream": self._table_page(_stream_page),
-            "/batch": self._table_page(_batch_page),
-            "/message": self._table_page(_message_page),
-            "/live.js": self._script,
+            "/stream": self._table_page(pages.stream_page),
+            "/batch": self._table_page(pages.batch_page),
+            "/message": self._table_page(pages.message_page),
+            "/live.js": lambda _: Response(script, 200, HEADERS, "text/javascript"),
         }
         routes = [Route(path, self._endpoint(answer)) for path, answer in reads.items()]
         change = self._endpoint(self._apply_change)
@@ -127,7 +124,7 @@ class Server:
             report = self._live.get(source)
         return self._render("live.html", **context(report), source=source, options=self._view.options)
 
-    def _table_page(self, read: Callable[[Settings, Values], pages.Page]) -> Callable[[Request], Response]:
+    def _table_page(self, read: Callable[[Settings, pages.Values], pages.Page]) -> Callable[[Request], Response]:
         def answer(request: Request) -> Response:
             with self._reading, self._view.reads() as settings:
                 if settings is None:
@@ -143,30 +140,12 @@ class Server:
             self._live.forget()
         return RedirectResponse("/", 303, HEADERS)
 
-    def _script(self, _: Request) -> Response:
-        return Response(self._templates.get_template("live.js").render(), 200, HEADERS, "text/javascript")
-
     def _error_page(self, refused: Refusal) -> Response:
         return self._render("failed.html", refused.status, title=f"{refused.status}", refused=refused)
 
     def _render(self, template: str, status: int = 200, **shown: Any) -> Response:
         known = {"policy": POLICY, "interval": round(self._interval * 1_000), "access": self.access}
         return HTMLResponse(self._templates.get_template(template).render(**known, **shown), status, HEADERS)
-
-
-def _stream_page(settings: Settings, values: Values) -> pages.Page:
-    return pages.stream_page(settings, values.get("source"), values.get("key"))
-
-
-def _batch_page(settings: Settings, values: Values) -> pages.Page:
-    return pages.batch_page(settings, values.get("id", ""))
-
-
-def _message_page(settings: Settings, values: Values) -> pages.Page:
-    if not values.keys() >= {"key", "event_time"}:
-        hint = "Fill in both; a time looks like 2026-01-31T12:00:07.2Z."
-        raise SettingsError("a message is found by its key and event time", hint)
-    return pages.message_page(settings, values["key"], values["event_time"], values.get("type"), values.get("source"))
 
 
 async def _body(request: Request) -> dict[str, str] | None:

@@ -1,11 +1,11 @@
-"""What a server shows, a batcher or a topology: how it is read, and which changes it takes."""
+"""What a server shows, a batcher or a topology: how it is read, when it is read again, and which changes it takes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple
 
 from windrow.report import Report, batcher_report, topology_report
 from windrow.runtime.loop import Runner
@@ -17,23 +17,9 @@ from windrow.topology.options import READ
 from windrow.topology.running import open_topology, set_option
 from windrow.topology.topology import Topology
 
+SHARE = 4  # a guess: who works on the machine should not notice
+MAX_KEPT = 8  # reports; each has pictures of up to half a megabyte
 Reads = Callable[[], AbstractContextManager[Settings]]  # the settings, with which to read within the block
-
-
-class LedgerView(Protocol):
-    """What a server shows; `actions` are the changes it takes, `options` the names that can be set."""
-
-    actions: ClassVar[tuple[str, ...]]
-    options: ClassVar[tuple[str, ...]]
-
-    def reads(self) -> AbstractContextManager[Settings | None]:
-        """Return a block in which `windrow.reading` reads; None if there are no streams to look at."""
-
-    def report(self, source: str | None) -> Report:
-        """Return the report. Raises one of `windrow.errors`."""
-
-    def change(self, action: str, values: Mapping[str, str]) -> None:
-        """Do one of the actions. Raises one of `windrow.errors`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +65,45 @@ class TopologyView:
         """Pause, resume, or set an option."""
         with open_topology(self.topology, self.settings, WallClock()) as runner:
             _change(runner, action, values)
+
+
+LedgerView = BatcherView | TopologyView
+
+
+class _Kept(NamedTuple):
+    report: Report
+    read_at: float
+    took: float
+
+
+class LiveReport:
+    """The last report of each source that was asked for, which `read` reads again when it is old. Not for threads.
+
+    Reading a large ledger takes seconds. So a report is not old before it is older than `interval` seconds, and than
+    four times as long as reading it took: each source that is looked at takes at most a fifth of a core. `elapsed` is a
+    clock that only goes forward (seconds).
+    """
+
+    def __init__(self, read: Callable[[str | None], Report], interval: float, elapsed: Callable[[], float]) -> None:
+        self._read, self._interval, self._elapsed = read, interval, elapsed
+        self._kept: dict[str | None, _Kept] = {}
+
+    def get(self, source: str | None) -> Report:
+        """Return the report of a source, None for all. Raises what reading raises."""
+        kept = self._kept.get(source)
+        if kept is None or self._elapsed() - kept.read_at > max(self._interval, SHARE * kept.took):
+            start = self._elapsed()
+            self._kept.pop(source, None)
+            report = self._read(source)
+            now = self._elapsed()
+            self._kept[source] = kept = _Kept(report, now, now - start)
+            while len(self._kept) > MAX_KEPT:
+                del self._kept[next(iter(self._kept))]
+        return kept.report
+
+    def forget(self) -> None:
+        """Read anew at the next call, because something was changed."""
+        self._kept.clear()
 
 
 def _change(runner: Runner, action: str, values: Mapping[str, str]) -> None:

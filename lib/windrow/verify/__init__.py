@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
@@ -28,24 +29,19 @@ from windrow.delta.database import MEMORY_BYTES
 from windrow.errors import ExpressionError, NotFoundError
 from windrow.model.chain import CHAIN
 from windrow.reading.tables import Ledger, open_depot, open_ledger, skipped_versions
-from windrow.verify.amendments import check_amendments
 from windrow.verify.base import NOTHING, Base, NoBaseError, Reliance, find_base, identify
-from windrow.verify.chain import check_fingerprints, check_links
-from windrow.verify.decisions import MOST
+from windrow.verify.decisions import MOST, Decisions
 from windrow.verify.depot import DepotMessages, read_depot
-from windrow.verify.files import check_states, check_table
-from windrow.verify.finals import check_finals
-from windrow.verify.log import Log, check_commits, read_log
-from windrow.verify.part_check import Parts
+from windrow.verify.files import check_finals, check_states, check_table
+from windrow.verify.log import Log, check_commits, check_fingerprints, check_links, read_log
+from windrow.verify.messages import check_amendments
 from windrow.verify.parts import PartedRows
 from windrow.verify.report import Books, Difference, Found, Report, VerifiedRange, VerifyProgress, at_version, parted
 from windrow.verify.snapshot import LedgerContents, first_version, read_progress, read_snapshot
-from windrow.verify.stored_parts import StoredParts
-from windrow.verify.tables import ledger_tables
-from windrow.verify.version_check import Progress, VersionCheck
+from windrow.verify.tables import ledger_tables, load_all
+from windrow.verify.version_check import Parts, Progress, StoredParts, check_version
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
     from pyspark.sql import DataFrame
 
 NOT_ON_DISK = "the files and logs of both tables, and what was final in an earlier version: Spark read the rows"
@@ -91,126 +87,114 @@ def verify(
             return checks.run(None, str(error))
 
 
+@dataclass
 class Checks:
-    """The checks of some versions of a ledger against its depot."""
+    """The checks of some versions of a ledger, the `wanted`, against its depot; `stack` closes what is read."""
 
-    def __init__(
-        self,
-        book: Ledger,
-        depot: str,
-        numbers: Sequence[int],
-        progress: Progress,
-        columns: Mapping[str, str],
-        max_messages: int | None,
-        max_memory_bytes: int,
-        stack: ExitStack,
-    ) -> None:
-        """Open the depot; `stack` closes what is read."""
-        self._book, self._location, self._wanted, self._stack = book, depot, numbers, stack
-        self._progress, self._columns, self._max_messages, self._room = (
-            progress,
-            columns,
-            max_messages,
-            max_memory_bytes,
-        )
-        self._reached = [read_progress(book.location, version) for version in numbers]
-        self._depot = open_depot(depot, book, self._reached[-1])
+    book: Ledger
+    location: str
+    wanted: Sequence[int]
+    progress: Progress
+    columns: Mapping[str, str]
+    max_messages: int | None
+    max_memory_bytes: int
+    stack: ExitStack
+
+    def __post_init__(self) -> None:
+        self._ledgers = [open_ledger(self.book.location, version) for version in self.wanted]
+        self._reached = [read_progress(ledger) for ledger in self._ledgers]
+        self._depot = open_depot(self.location, self.book, self._reached[-1])
         self._logs: tuple[Log, Log] | None = None
-        self._messages = stack.enter_context(PartedRows(max_memory_bytes))
+        self._messages = self.stack.enter_context(PartedRows(self.max_memory_bytes))
         self._frame: DataFrame | None = None  # the messages, if they stay on Spark's executors
 
     def find_base(self, relying_on: Reliance) -> Base | None:
-        """Return what the check builds on, None if nobody asked for it. Raises Unfounded."""
-        latest = open_ledger(self._book.location, self._wanted[-1])
-        rows = self._stack.enter_context(PartedRows(self._room))
-        return find_base(relying_on, latest, self._depot, self._location, rows)
+        """Return what the check builds on, None if nobody asked for it. Raises NoBaseError."""
+        rows = self.stack.enter_context(PartedRows(self.max_memory_bytes))
+        return find_base(relying_on, self._ledgers[-1], self._depot, self.location, rows)
 
     def run(self, base: Base | None, since_refused: str | None = None) -> Report:
-        """Check what came after the base, without one everything. Raises Unfounded for versions that are gone."""
-        self._progress(VerifyProgress())
+        """Check what came after the base, without one everything. Raises NoBaseError for versions that are gone."""
+        self.progress(VerifyProgress())
         self._logs = base.logs if base else self._read_logs()
         on_disk = self._check_on_disk(base)
-        start, began = first_version(self._book.location, self._reached[-1])
-        start = base.since.depot_version + 1 if base else start
-        read = self._read_depot(start)
-        read = base.add_to(read) if base else read
-        result = [*([] if base else began), *read.findings(), *on_disk]
-        books = list[Books]()
-        for number, version in enumerate(self._wanted):
-            before = self._wanted[number - 1] if number else None
-            with PartedRows(self._room) as rows:
-                stored = None if self._frame is not None else rows
-                snapshot = read_snapshot(self._ledger(version), stored, base.revision if base else 0)
-                joined = base.join(snapshot) if base else snapshot
-                checked = VersionCheck(joined, read, self._room, base)
-                with ledger_tables(joined, self._room) as connection:
-                    parts = self._parts(connection, joined, read, rows, base)
-                    books.append(checked.run(connection, parts, self._max_messages, self._progress))
-                by_log = self._check_log(snapshot, before, base)
-            more = [*self._check_chain(snapshot), *check_amendments(self._ledger(version))]
-            result += at_version(version, [*by_log, *more, *checked.findings])
+        start, began = first_version(self.book.location, self._reached[-1])
+        depot = self._read_depot(base.since.depot_version + 1 if base else start)
+        depot = base.add_to(depot) if base else depot
+        result = [*([] if base else began), *depot.findings(), *on_disk]
+        books, before = list[Books](), None
+        for ledger in self._ledgers:
+            book, found = self._check_version(ledger, before, depot, base)
+            books.append(book)
+            result += at_version(ledger.version, found)
+            before = ledger
         differences, findings = parted(result)
         verified = None if differences else self._identify()
         founded = base.since if base else None, since_refused, verified
-        return Report(self._location, self._book.location, *founded, tuple(books), differences, findings)
+        return Report(self.location, self.book.location, *founded, tuple(books), differences, findings)
 
     def _read_logs(self) -> tuple[Log, Log] | None:
         """Return the logs of ledger and depot, None if Spark reads them."""
         if not isinstance(self._depot, DeltaTable):
             return None
-        own = read_log(self._book.table, self._book.location, "ledger")
-        return own, read_log(self._depot, self._location, "depot")
+        own = read_log(self.book.table, self.book.location, "ledger")
+        return own, read_log(self._depot, self.location, "depot")
 
-    def _parts(
-        self,
-        connection: DuckDBPyConnection,
-        snapshot: LedgerContents,
-        depot: DepotMessages,
-        rows: PartedRows,
-        base: Base | None,
-    ) -> Parts:
-        """Return the parts of a ledger version: of rows that are stored here, or of those on Spark's executors."""
-        if self._frame is None:
-            return StoredParts(connection, snapshot, depot, rows, self._messages, base)
-        from windrow.verify.executors import ExecutorParts
+    def _check_version(
+        self, ledger: Ledger, before: Ledger | None, depot: DepotMessages, base: Base | None
+    ) -> tuple[Books, list[Found]]:
+        """Check a version; return its books, and what is wrong or could not be checked."""
+        with PartedRows(self.max_memory_bytes) as rows:
+            stored = None if self._frame is not None else rows
+            snapshot = read_snapshot(ledger, stored, base.revision if base else 0)
+            joined = base.join(snapshot) if base else snapshot
+            decisions = Decisions(joined, base.since.microbatch if base else 0)
+            with ledger_tables(joined, self.max_memory_bytes) as connection:
+                parts: Parts
+                if self._frame is None:
+                    load_all(connection, joined, rows)
+                    parts = StoredParts(connection, joined, depot, rows, self._messages, base)
+                else:
+                    from windrow.verify.executors import ExecutorParts
 
-        ledger = self._ledger(snapshot.version)
-        return ExecutorParts(connection, snapshot, depot, ledger, self._frame, self._room)
+                    parts = ExecutorParts(connection, joined, depot, ledger, self._frame, self.max_memory_bytes)
+                asks = parts.ask, parts.ask_depot
+                decisions.check(connection, depot.readable, self.max_messages, self.max_memory_bytes, *asks)
+                books, findings = check_version(joined, depot, parts, decisions, self.progress)
+        by_log = self._check_logs(ledger, before, snapshot, base.since.ledger_version if base else 0)
+        return books, [*by_log, *check_amendments(ledger), *findings]
 
-    def _ledger(self, version: int) -> Ledger:
-        return open_ledger(self._book.location, version)
+    def _check_logs(
+        self, ledger: Ledger, before: Ledger | None, snapshot: LedgerContents, since: int
+    ) -> Iterator[Found]:
+        """Check history and progress against the logs, if they are read, and final rows against the version `before`.
 
-    def _identify(self) -> VerifiedRange | None:
-        if self._logs is None:
-            return None
-        verified = identify(self._ledger(self._wanted[-1]), self._logs[0], self._depot, self._logs[1])
-        return verified if verified.ledger_fingerprint and verified.depot_fingerprint else None
-
-    def _check_log(self, snapshot: LedgerContents, before: int | None, base: Base | None) -> list[Found]:
-        """Check a version against the logs, and its final rows against those of the version `before`."""
-        if self._logs is None:
-            return []
-        since = base.since.ledger_version if base else 0
-        findings = [*check_commits(self._book.location, snapshot, *self._logs, since)]
-        if before is not None and not self._logs[0].is_restored(before, snapshot.version):
-            findings += check_finals(self._ledger(before), self._ledger(snapshot.version))
-        return findings
-
-    def _check_chain(self, snapshot: LedgerContents) -> Iterator[Found]:
-        """Check the chain of the history; where the depot's log is read, also the commits that the history names."""
+        The chain of the history is checked in any case.
+        """
+        if self._logs is not None:
+            yield from check_commits(self.book.location, snapshot, *self._logs, since)
+            restored = self._logs[0].restored
+            if before is not None and not any(before.version < at <= ledger.version for at in restored):
+                yield from check_finals(before, ledger)
         yield from check_links(snapshot.history, snapshot.controls[CHAIN][0].as_py())
         if self._logs is not None:
             yield from check_fingerprints(snapshot.versions_read, self._logs[1])
 
+    def _identify(self) -> VerifiedRange | None:
+        if self._logs is None:
+            return None
+        verified = identify(self._ledgers[-1], self._logs[0], self._depot, self._logs[1])
+        return verified if verified.ledger_fingerprint and verified.depot_fingerprint else None
+
     def _check_on_disk(self, base: Base | None) -> list[Found]:
         """Check the files of both tables and the end of each log, unless Spark reads them."""
-        depot, book = self._depot, self._book
+        depot, book = self._depot, self.book
         if self._logs is None or not isinstance(depot, DeltaTable):
             return [NOT_ON_DISK]
         since = (base.since.ledger_version, base.since.depot_version) if base else (-1, -1)
-        handles = [self._ledger(version).table for version in self._wanted]
-        last = read_progress(book.location, book.version).microbatch
-        where, other = (book.table, book.location, "ledger"), (depot, self._location, "depot")
+        handles = [ledger.table for ledger in self._ledgers]
+        last = read_progress(book).microbatch
+        where, other = (book.table, book.location, "ledger"), (depot, self.location, "depot")
         findings = check_table(self._logs[0], *where, handles, "state=microbatch", last, since[0])
         for table in handles:
             findings += at_version(table.version(), check_states(table))
@@ -218,24 +202,25 @@ class Checks:
 
     def _read_depot(self, first: int) -> DepotMessages:
         """Read the depot; if only Spark can map its columns, it is not checked and the report says so."""
-        log, rows, ledger, columns = self._depot, self._messages, self._ledger(self._wanted[-1]), dict(self._columns)
+        log, rows, ledger, columns = self._depot, self._messages, self._ledgers[-1], dict(self.columns)
         last = max(position.depot_version for position in self._reached)
+        skipped = skipped_versions(ledger)
         try:
             if ledger.raw:
                 # It alone imports the settings, and with them the rules.
                 from windrow.verify.raw.depot import read_raw_depot
 
-                with PartedRows(self._room, ["raw_source"]) as chunks:
+                with PartedRows(self.max_memory_bytes, ["raw_source"]) as chunks:
                     return read_raw_depot(log, rows, chunks, first, last, ledger)
             history = ledger.rows("microbatch", "versions, column_mapping", "kind = 'data'").to_pylist()
             recorded = {part["version"]: row["column_mapping"] for row in history for part in row["versions"] or []}
             if not isinstance(log, DeltaTable):
                 from windrow.verify.executors import count_depot, depot_frame
 
-                read = count_depot(log.mapped_as(recorded), first, last, skipped_versions(ledger))
-                self._frame = depot_frame(log.mapped_as(recorded), read.readable, last, skipped_versions(ledger))
+                read = count_depot(log.mapped_as(recorded), first, last, skipped)
+                self._frame = depot_frame(log.mapped_as(recorded), read.readable, last, skipped)
                 return read
-            return read_depot(log, rows, first, last, columns, recorded, ledger.payload, skipped_versions(ledger))
+            return read_depot(log, rows, first, last, columns, recorded, ledger.payload, skipped)
         except ExpressionError as error:
             if not isinstance(log, DeltaTable):
                 raise

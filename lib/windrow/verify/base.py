@@ -1,14 +1,19 @@
 """What a verification builds on: a ledger version that was verified before, if depot and ledger still agree with it.
 
 It relies on the same tables (ids and fingerprints of commits), on the files of that version (names and sizes), and on
-the same final rows (`finals`). What was open then is read as of that version: new messages meet it, so it is the joint
-between what was verified and what is new.
+the same final rows. What was open then is read as of that version: new messages meet it, so it is the joint
+between what was verified and what is new. The record of a verification is a JSON file that says what was verified, and
+when.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+import json
+import os
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,20 +21,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from windrow.errors import NotFoundError, TableUnreadableError
+from windrow.errors import NotFoundError, OutputFileError, TableUnreadableError, first_line
 from windrow.reading.tables import DepotTable, Ledger, open_ledger
 from windrow.verify.columns import numbers
 from windrow.verify.depot import DepotMessages
-from windrow.verify.finals import check_finals, last_revision
+from windrow.verify.files import check_finals, last_revision
 from windrow.verify.log import Log, read_log
 from windrow.verify.parts import PartedRows
-from windrow.verify.record import Record
-from windrow.verify.report import Since, VerifiedRange
+from windrow.verify.report import Report, Since, VerifiedRange
 from windrow.verify.snapshot import LedgerContents, read_snapshot
 
 IDENTITY = "depot_version, microbatch, token"
 FILE = ("size_bytes", "path")
 COUNTS = ("messages_read", "accepted", "rejected", "opened", "closed")
+TYPES = {"str": str, "int": int}
 CHANGED = {
     "ledger_id": "the record is of another ledger",
     "depot_id": "the record is of another depot",
@@ -51,6 +56,46 @@ class Reliance:
 
 
 NOTHING = Reliance()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What was verified, and at which time (ISO 8601)."""
+
+    verified: VerifiedRange
+    verified_at: str
+
+    @classmethod
+    def read(cls, path: str) -> Record | None:
+        """Read a record, None if there is no such file. Raises ValueError for a file that is no whole record."""
+        try:
+            document = json.loads(Path(path).read_text(encoding="utf-8"))
+            moment = document.pop("verified_at")
+            datetime.fromisoformat(moment)
+            # guard: whole-record
+            _require_values(document)
+            return cls(VerifiedRange(**document), moment)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"{path} is not a whole record of a verification ({first_line(error)})") from error
+
+    def write(self, path: str) -> None:
+        """Replace the file by this record at once. Raises OutputFileError."""
+        text = json.dumps(asdict(self.verified) | {"verified_at": self.verified_at}, indent=2)
+        new = Path(f"{path}.{os.getpid()}.new")
+        try:
+            with new.open("w", encoding="utf-8") as opened:
+                opened.write(text + "\n")
+                opened.flush()
+                os.fsync(opened.fileno())
+            new.replace(path)
+        except OSError as error:
+            new.unlink(missing_ok=True)
+            raise OutputFileError(
+                f"[verify] record = {path!r} cannot be written: {first_line(error)}",
+                "The report stands. Name a file in a directory that exists and can be written.",
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +140,7 @@ class Base:
     def add_to(self, depot: DepotMessages) -> DepotMessages:
         """Return the messages since then, with those that were open counted for the version that `join` says.
 
-        Raises Unfounded for versions that can no longer be read.
+        Raises NoBaseError for versions that can no longer be read.
         """
         # guard: new-versions-readable
         if depot.readable > depot.first:
@@ -131,7 +176,7 @@ def identify(ledger: Ledger, log: Log, depot: DepotTable, depot_log: Log) -> Ver
 def find_base(relying_on: Reliance, ledger: Ledger, depot: DepotTable, location: str, rows: PartedRows) -> Base | None:
     """Return what the verification of a ledger version against its depot builds on, None if nobody asked for it.
 
-    What was open then is added to `rows`. Raises Unfounded.
+    What was open then is added to `rows`. Raises NoBaseError.
     """
     try:
         record = Record.read(relying_on.record) if relying_on.record and relying_on.version != 0 else None
@@ -156,9 +201,7 @@ def find_base(relying_on: Reliance, ledger: Ledger, depot: DepotTable, location:
         own = read_log(ledger.table, ledger.location, "ledger", version)
         others = read_log(depot, location, "depot", max(reached.depot_version, 0))
         verified = identify(before, own, depot, others)
-        _require_same(recorded, verified)
-        _require_unrestored(verified, own, others)
-        _require_rules(ledger, verified.microbatch)
+        _require_unchanged(ledger, verified, recorded, (own, others))
         # guard: final-rows-as-they-were
         if any(check_finals(before, ledger)):
             raise NoBaseError("final rows of then were changed")
@@ -166,11 +209,19 @@ def find_base(relying_on: Reliance, ledger: Ledger, depot: DepotTable, location:
         snapshot = read_snapshot(before, rows, revision)
     except (NotFoundError, TableUnreadableError) as error:
         raise NoBaseError(f"ledger version {version} can no longer be read") from error
-    return Base(snapshot, rows, revision, (own, others), _since(verified, recorded, snapshot))
+    since = Since(
+        ledger_version=version,
+        microbatch=verified.microbatch,
+        depot_version=verified.depot_version,
+        verified_at=recorded.verified_at if recorded else None,
+        open_batch_count=int(pc.sum(snapshot.sources["open_batches"]).as_py() or 0),
+        open_message_count=int(pc.sum(snapshot.sources["open_messages"]).as_py() or 0),
+    )
+    return Base(snapshot, rows, revision, (own, others), since)
 
 
-def _require_same(record: Record | None, verified: VerifiedRange) -> None:
-    """Raise Unfounded if a version is another one than was recorded, or the logs do not tell."""
+def _require_unchanged(ledger: Ledger, verified: VerifiedRange, record: Record | None, logs: tuple[Log, Log]) -> None:
+    """Raise NoBaseError if a version is not the one that was recorded, or if what follows it does not build on it."""
     if not verified.microbatch:
         raise NoBaseError("no microbatch had run by then")
     for name in VerifiedRange.__dataclass_fields__ if record else ():
@@ -179,28 +230,33 @@ def _require_same(record: Record | None, verified: VerifiedRange) -> None:
             raise NoBaseError(CHANGED.get(name, f"ledger version {verified.ledger_version} is another one than then"))
     if not (verified.ledger_fingerprint and verified.depot_fingerprint):
         raise NoBaseError("the logs no longer have the commits of then")
-
-
-def _require_unrestored(verified: VerifiedRange, log: Log, depot_log: Log) -> None:
-    """Raise Unfounded if a RESTORE came after what was verified."""
     # guard: restored-since
-    if any(version > verified.ledger_version for version in log.restored):
+    if any(version > verified.ledger_version for version in logs[0].restored):
         raise NoBaseError("the ledger was restored since then")
     # guard: depot-restored-since
-    if any(version > verified.depot_version for version in depot_log.restored):
+    if any(version > verified.depot_version for version in logs[1].restored):
         raise NoBaseError("the depot was restored since then")
-
-
-def _require_rules(ledger: Ledger, microbatch: int) -> None:
-    """Raise Unfounded if the rules have changed since a microbatch."""
-    since = f"microbatch >= {microbatch:d}"
-    rows = ledger.rows("microbatch", "rules, min(microbatch) AS first", since, "GROUP BY rules")
+    since = f"microbatch >= {verified.microbatch:d}"
+    rules = ledger.rows("microbatch", "rules, min(microbatch) AS first", since, "GROUP BY rules")
     # guard: rules-since
-    if rows.num_rows > 1:
-        raise NoBaseError(f"the rules changed in microbatch {pc.max(rows['first']).as_py()}")
+    if rules.num_rows > 1:
+        raise NoBaseError(f"the rules changed in microbatch {pc.max(rules['first']).as_py()}")
 
 
-def _since(verified: VerifiedRange, record: Record | None, snapshot: LedgerContents) -> Since:
-    sums = [int(pc.sum(snapshot.sources[name]).as_py() or 0) for name in ("open_batches", "open_messages")]
-    reached = verified.ledger_version, verified.microbatch, verified.depot_version
-    return Since(*reached, record.verified_at if record else None, *sums)
+def write_record(report: Report, path: str, now: datetime) -> bool:
+    """Write the record of a report without differences and findings; tell whether it was.
+
+    One that relies on a version of which there was no record is not remembered. Raises OutputFileError.
+    """
+    is_founded = report.since is None or report.since.verified_at is not None
+    # guard: only-verified-is-remembered
+    if not (report.ok and report.complete and is_founded) or report.verified is None:
+        return False
+    Record(report.verified, now.isoformat(timespec="seconds")).write(path)
+    return True
+
+
+def _require_values(document: dict[str, Any]) -> None:
+    for field in fields(VerifiedRange):
+        if type(document.get(field.name)) is not TYPES[str(field.type)]:
+            raise ValueError(f"no {field.name}")

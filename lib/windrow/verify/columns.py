@@ -64,17 +64,13 @@ def multiset_difference(left: pa.Table, right: pa.Table) -> tuple[pa.Table, pa.T
         side.append_column("sign", pa.array(np.full(side.num_rows, sign)))
         for side, sign in ((left, 1), (right.select(names), -1))
     ]
-    counted = to_large_types(pa.concat_tables(sides)).group_by(names, use_threads=False).aggregate([("sign", "sum")])
+    rows = pa.concat_tables(sides)
+    for name in ("payload", "content"):
+        if name in names and rows[name].nbytes > PLAIN_BYTES:
+            rows = rows.set_column(rows.column_names.index(name), name, rows[name].cast(pa.large_binary()))
+    counted = rows.group_by(names, use_threads=False).aggregate([("sign", "sum")])
     more, fewer = pc.greater(counted["sign_sum"], 0), pc.less(counted["sign_sum"], 0)
     return counted.filter(more).select(names), counted.filter(fewer).select(names)
-
-
-def to_large_types(table: pa.Table) -> pa.Table:
-    """Return a table with large types for columns that hold too many bytes to be grouped in plain types."""
-    for name in ("payload", "content"):
-        if name in table.column_names and table[name].nbytes > PLAIN_BYTES:
-            table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.large_binary()))
-    return table
 
 
 def identifier(kind: str, *components: pa.ChunkedArray) -> pa.ChunkedArray:

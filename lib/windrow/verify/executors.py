@@ -11,9 +11,9 @@ import pickle
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from duckdb import DuckDBPyConnection, OutOfRangeException
 from pyspark import TaskContext
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import DataFrame
@@ -29,17 +29,15 @@ from windrow.reading.tables import Ledger, SparkDepot, ledger_frame
 from windrow.rows.frame import Batches, schema_of
 from windrow.rows.session_settings import session_with, small_batches
 from windrow.verify.columns import as_messages
-from windrow.verify.decisions import Derivation
+from windrow.verify.decisions import OF_PARTS, Derivation
 from windrow.verify.depot import COUNTS, NO_MESSAGES, DepotMessages, added_messages, message_rows, readable_from
-from windrow.verify.part_check import PartContext, PartResult, check_loaded, load, relations_of_parts
-from windrow.verify.parts import BLOCK_SHARE, Block, BlockWriter, PartedRows, divide
+from windrow.verify.parts import BLOCK_SHARE, Block, BlockWriter, PartedRows
 from windrow.verify.quality.parted import check_on_spark
 from windrow.verify.quality.spark import SparkRows
 from windrow.verify.report import Difference
 from windrow.verify.snapshot import BATCH, REJECTED, LedgerContents, batch_rows, rejected_rows
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
+from windrow.verify.tables import ledger_tables
+from windrow.verify.version_check import PartResult, StoredParts
 
 MESSAGES_OF_A_PARTITION = 500_000  # for each, a task takes some ten seconds; it starts in less than one
 BUCKET_BLOCKS = 4  # of the blocks of a task in memory, so that a task that writes takes less than one that checks
@@ -63,6 +61,7 @@ WITH all_batches AS (
 """
 Tables = Mapping[str, pa.Table]
 Rows = Callable[[pa.Table], Tables]
+ASKED = ("versions", "microbatches", "ahead")  # the relations that a question about the depot may name
 
 
 @dataclass(frozen=True)
@@ -81,16 +80,10 @@ class ExecutorParts:
         """Return how many parts there are: tasks."""
         return 1 + self.snapshot.messages_read // MESSAGES_OF_A_PARTITION
 
-    @property
-    def _rows(self) -> SparkRows:
-        return SparkRows(ledger_frame(self.ledger))
-
     def ask(self, query: str) -> pa.Table:
         """Return the answer to a query over `all_batches` and `all_rejected`."""
-        from duckdb import OutOfRangeException
-
         try:
-            return to_plain_types(self._rows.ask(f"{ALL} {query}"))
+            return to_plain_types(SparkRows(ledger_frame(self.ledger)).ask(f"{ALL} {query}"))
         except PySparkException as error:
             if "OVERFLOW" in str(error.getCondition()):  # as DuckDB says it of the same query
                 raise OutOfRangeException(first_line(error)) from error
@@ -104,7 +97,7 @@ class ExecutorParts:
         task = partial(_answer, query, relations, self._depot_rows, self.max_memory_bytes)
         nothing = [batch["answer"][0].as_py() for batch in task(iter(()))]  # there may be no task
         answers = [*nothing, *self._collected(lean, task)]
-        return pa.concat_tables([pa.ipc.open_stream(answer).read_all() for answer in answers])
+        return pa.concat_tables(map(pickle.loads, answers))
 
     def check(
         self,
@@ -112,15 +105,15 @@ class ExecutorParts:
         progress: Callable[[int], None],  # noqa: ARG002 - tasks do not tell how far they are
     ) -> Iterator[PartResult]:
         """Yield what the check of each part finds."""
-        relations = relations_of_parts(self.connection) if derivation else {}
-        context = PartContext(self.snapshot, self.depot, derivation, relations)
+        queries = OF_PARTS if derivation else {}
+        relations = {name: self.connection.sql(query).to_arrow_table() for name, query in queries.items()}
         frame = ledger_frame(self.ledger)
         batches = frame.where("state IN ('open', 'closed')").selectExpr(*BATCH.split(", "), "messages")
         rejected = frame.where("state = 'rejected'").selectExpr(*REJECTED.split(", "))
         sources: list[tuple[DataFrame, Rows]] = [
             (self.messages, self._depot_rows),
             (batches, BatchNumbering()),
-            (rejected, _rejections),
+            (rejected, lambda rows: {"rejected": rejected_rows(as_messages(rows))}),
         ]
         schemas: dict[str, pa.Schema] = {}
         frames = list[DataFrame]()
@@ -130,7 +123,8 @@ class ExecutorParts:
             writing = partial(_blocks, function, self.max_memory_bytes // BLOCK_SHARE // BUCKET_BLOCKS)
             frames.append(rows.mapInArrow(writing, from_arrow_schema(BLOCKS)))
         shuffled = reduce(DataFrame.union, frames).repartition(self.count, "bucket")
-        for answer in self._collected(shuffled, partial(_check, context, schemas, self.max_memory_bytes)):
+        known = self.snapshot, self.depot, derivation, relations  # without rows
+        for answer in self._collected(shuffled, partial(_check, *known, schemas, self.max_memory_bytes)):
             result = pickle.loads(answer)  # noqa: S301 - our own task wrote it
             if not isinstance(result, PartResult):
                 raise TableUnwritableError(*result)
@@ -138,11 +132,12 @@ class ExecutorParts:
 
     def check_overall(self) -> Iterator[Difference]:
         """Check the invariants that need no messages, of all streams."""
-        return check_on_spark(self._rows)
+        return check_on_spark(SparkRows(ledger_frame(self.ledger)))
 
     @property
     def _depot_rows(self) -> Rows:
-        return partial(_messages, self.ledger.payload)
+        payload = self.ledger.payload
+        return lambda rows: {"depot": message_rows(added_messages(rows, payload))}
 
     def _collected(self, frame: DataFrame, task: Batches) -> list[bytes]:
         """Return the answers of tasks over the rows of a frame. Raises TableUnreadableError."""
@@ -154,9 +149,6 @@ class ExecutorParts:
         except PySparkException as error:
             raise unreadable_error(self.ledger.location, "ledger or its depot", error) from error
         return list(answers["answer"].to_pylist())
-
-
-ASKED = ("versions", "microbatches", "ahead")  # the relations that a question about the depot may name
 
 
 def depot_frame(depot: SparkDepot, first: int, last: int, without: Collection[int]) -> DataFrame:
@@ -183,15 +175,10 @@ def count_depot(depot: SparkDepot, first: int, last: int, without: Collection[in
         return DepotMessages(count(readable), first, readable, last)
 
 
-def _messages(payload: pa.DataType, rows: pa.Table) -> Tables:
-    return {"depot": message_rows(added_messages(rows, payload))}
-
-
 class BatchNumbering:
     """Numbers the batches of a task; no two tasks have the same numbers."""
 
     def __init__(self) -> None:
-        """Begin."""
         self._count = 0
 
     def __call__(self, rows: pa.Table) -> Tables:
@@ -200,10 +187,6 @@ class BatchNumbering:
         first = (task.partitionId() if task else 0) * ROW_NUMBERS + self._count
         self._count += rows.num_rows
         return batch_rows(rows, first)
-
-
-def _rejections(rows: pa.Table) -> Tables:
-    return {"rejected": rejected_rows(as_messages(rows))}
 
 
 def _blocks(function: Rows, block_bytes: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -230,15 +213,17 @@ def _answer(
             connection.register(name, relation)
         connection.register("stream", pa.RecordBatchReader.from_batches(DEPOT, rows))
         with joins_as_written(connection):
-            answer = connection.sql(query).to_arrow_table()
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, answer.schema) as stream:
-        stream.write_table(answer)
-    yield pa.RecordBatch.from_pylist([{"answer": sink.getvalue().to_pybytes()}], ANSWERS)
+            yield from _answers([connection.sql(query).to_arrow_table()])
 
 
 def _check(
-    context: PartContext, schemas: Mapping[str, pa.Schema], max_memory_bytes: int, batches: Iterator[pa.RecordBatch]
+    snapshot: LedgerContents,
+    depot: DepotMessages,
+    derivation: Derivation | None,
+    relations: Tables,
+    schemas: Mapping[str, pa.Schema],
+    max_memory_bytes: int,
+    batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Run in a task: check its streams, as many at a time as fit into memory."""
     try:
@@ -248,19 +233,13 @@ def _check(
             for batch in batches:
                 for row in batch.to_pylist():
                     (messages if row["name"] == "depot" else ledger).put(Block(**row))
-            yield from _answers(_checked(context, ledger, messages))
+            with ledger_tables(snapshot, max_memory_bytes) as connection:
+                for name, relation in relations.items():
+                    connection.register(name, relation)
+                parts = StoredParts(connection, snapshot, depot, ledger, messages)
+                yield from _answers(parts.check(derivation, lambda done: None))
     except TableUnwritableError as error:
         yield from _answers([(error.message, error.hint)])
-
-
-def _checked(context: PartContext, ledger: PartedRows, messages: PartedRows) -> Iterator[PartResult]:
-    parts = divide([ledger.byte_count, messages.byte_count], ledger.max_memory_bytes)
-    if not parts:
-        return
-    with context.opened(ledger) as connection:
-        for part in parts:
-            load(connection, part, ledger, messages)
-            yield check_loaded(connection, context.snapshot, context.depot, context.derivation, lambda done: None)
 
 
 def _answers(results: Iterable[object]) -> Iterator[pa.RecordBatch]:

@@ -1,32 +1,47 @@
-"""Check the files of a table against its log: read every column of every live file once, and compare with its entry."""
+"""Check the files of a table against its log: read every column of every live file once, and compare with its entry.
+
+The final rows of two ledger versions are in the same files, or equal rows are in others.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyarrow.fs import FileSelector, FileSystem
 
 from windrow.columnar.arrow import times_to_numbers, to_plain_types
+from windrow.delta.database import database
 from windrow.delta.row_changes import parquet_file, row_groups
 from windrow.delta.table import READ_ERRORS, table_files, translate_read_errors
 from windrow.errors import first_line
 from windrow.model import tables
+from windrow.reading.tables import Ledger
 from windrow.verify.log import Log
 from windrow.verify.report import Difference, Found, at_version, difference_in_rows
 
 OF_A_VERSION = re.compile(r"_delta_log/\.?(\d{20})\..*")
 STATES = (tables.OPEN, tables.PROGRESS, "partial", *tables.FINAL)
 MILLISECOND = 1_000  # Spark truncates the times in a file's statistics to milliseconds
+WITH_RANGE = (pa.types.is_integer, pa.types.is_timestamp, pa.types.is_string)
 TOGETHER = 16_000_000  # bytes of rows that are compared together, so that memory stays flat
+
+# Rows that two sets of files do not have equally often.
+CHANGED = """
+SELECT DISTINCT state, id FROM (
+    SELECT state, id, hash(r) AS content, 1 AS sign FROM older AS r
+    UNION ALL SELECT state, id, hash(r), -1 FROM newer AS r
+) GROUP BY state, id, content HAVING sum(sign) <> 0 ORDER BY state, id
+"""
 
 
 def check_table(
@@ -141,26 +156,70 @@ def orphan_files(table: DeltaTable, location: str, log: Log, start: str, microba
     last = store.get_file_info(f"_delta_log/{table.version():020}.json").mtime_ns or 0
     others = [path for path in files if path.endswith(".parquet") and not path.startswith("_") and path not in named]
     if microbatch is None:
-        return sorted(path for path in others if (files[path].mtime_ns or 0) >= last and not _is_empty(store, path))
-    return sorted(path for path in others if _reaches(store, path, microbatch))
+        others = [path for path in others if (files[path].mtime_ns or 0) >= last]
+    return sorted(path for path in others if _may_be_lost(store, path, microbatch))
 
 
-def _is_empty(store: FileSystem, path: str) -> bool:
-    """Tell whether a file is whole and has no rows."""
+def last_revision(ledger: Ledger) -> int:
+    """Return the revision of the last commit of a ledger version: later rows have later ones."""
+    return int(ledger.rows("progress", "max(revision) AS revision")["revision"][0].as_py())
+
+
+def check_finals(before: Ledger, after: Ledger) -> Iterator[Difference]:
+    """Check that closed batches, rejections and history of a version are the same in a later one.
+
+    Rows that are in the same file are the same. Those of other files are compared by their hashes; what came since then
+    is left out. Raises TableUnreadableError for a file that is gone.
+    """
+    revision = last_revision(before)
+    old, new = (final_files(snapshot.table) for snapshot in (before, after))
+    gone, others = old.keys() - new.keys(), [path for path in new if path not in old and (new[path] or 0) <= revision]
+    if not gone and not others:
+        return
+    not_newer = ~(ds.field("revision") > revision) | ds.field("revision").is_null()
+    names = [field.name for field in before.table.schema().fields if field.name != "folded"]
+    with translate_read_errors(before.location, "ledger"), database() as connection:
+        connection.register("older", _rows(before, gone, names, None))
+        connection.register("newer", _rows(after, others, names, not_newer))
+        changed = connection.sql(CHANGED).to_arrow_table()
+    for state in tables.FINAL:
+        rows = changed.filter(pc.equal(changed["state"], state)).select(["id"])
+        expected = f"final rows as in version {before.version}"
+        yield from difference_in_rows(f"final rows ({state})", expected, rows, "rows that changed")
+
+
+def final_files(table: DeltaTable) -> dict[str, int | None]:
+    """Return the least revision in each live file of final rows, by path; None if the log does not say it."""
+    listed = to_plain_types(pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all())
+    names = [name for name in ("path", "partition.state", "min.revision") if name in listed.column_names]
+    entries = times_to_numbers(listed.select(names)).to_pylist()
+    return {
+        unquote(entry["path"]): entry.get("min.revision")
+        for entry in entries
+        if entry["partition.state"] in tables.FINAL
+    }
+
+
+def _rows(ledger: Ledger, paths: Iterable[str], names: list[str], where: ds.Expression | None) -> pa.RecordBatchReader:
+    """Return a reader over the rows in some files of a ledger."""
+    chosen, store = set(paths), table_files(ledger.location, ledger.table)
+    table = ledger.table.to_pyarrow_dataset(filesystem=store)
+    files = [get_fragment for get_fragment in table.get_fragments() if unquote(get_fragment.path) in chosen]
+    return (
+        ds.FileSystemDataset(files, table.schema, table.format, store).scanner(columns=names, filter=where).to_reader()
+    )
+
+
+def _may_be_lost(store: FileSystem, path: str, microbatch: int | None) -> bool:
+    """Tell whether a file has a later microbatch (incomplete, it was never committed), or without one is not empty."""
     try:
         with store.open_input_file(path) as opened:
-            return bool(pq.read_metadata(opened).num_rows == 0)
-    except READ_ERRORS:
-        return False
-
-
-def _reaches(store: FileSystem, path: str, microbatch: int) -> bool:
-    """Tell whether a file of the history has a later microbatch; an incomplete file was never committed."""
-    try:
-        with store.open_input_file(path) as opened:
-            return bool((pc.max(pq.read_table(opened, columns=["microbatch"])["microbatch"]).as_py() or 0) > microbatch)
+            if microbatch is None:
+                return bool(pq.read_metadata(opened).num_rows)
+            latest = pc.max(pq.read_table(opened, columns=["microbatch"])["microbatch"]).as_py()
+            return bool((latest or 0) > microbatch)
     except (*READ_ERRORS, KeyError):
-        return False
+        return microbatch is None
 
 
 def _why_wrong(store: FileSystem, entries: Mapping[str, Mapping[str, Any]], log: Log) -> dict[str, str]:
@@ -201,8 +260,11 @@ def _why_wrong(store: FileSystem, entries: Mapping[str, Mapping[str, Any]], log:
 def _outside(files: Sequence[tuple[str, pa.Table]], entries: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Return by its path which file has values outside the range that the log says of one of its columns."""
     outside: dict[str, str] = {}
-    for schema, alike in _by_schema(files).items():
-        fields = [field for field in schema if _has_range(field.type)]
+    by_schema: dict[pa.Schema, list[tuple[str, pa.Table]]] = defaultdict(list)
+    for path, rows in files:
+        by_schema[rows.schema.remove_metadata()].append((path, rows))
+    for schema, alike in by_schema.items():
+        fields = [field for field in schema if any(of_type(field.type) for of_type in WITH_RANGE)]
         rows = pa.concat_tables([rows for _, rows in alike])
         columns = [_microseconds(rows[field.name]) for field in fields]
         number = pa.array(np.repeat(np.arange(len(alike)), [rows.num_rows for _, rows in alike]))
@@ -215,17 +277,6 @@ def _outside(files: Sequence[tuple[str, pa.Table]], entries: Mapping[str, Mappin
             if name is not None:
                 outside[path] = f"{name} has values outside the range that the log says"
     return outside
-
-
-def _by_schema(files: Sequence[tuple[str, pa.Table]]) -> dict[pa.Schema, list[tuple[str, pa.Table]]]:
-    alike: dict[pa.Schema, list[tuple[str, pa.Table]]] = defaultdict(list)
-    for path, rows in files:
-        alike[rows.schema.remove_metadata()].append((path, rows))
-    return alike
-
-
-def _has_range(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(type_) or pa.types.is_timestamp(type_) or pa.types.is_string(type_))
 
 
 def _microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -1,4 +1,4 @@
-"""Check history and progress against the Delta logs, which record every commit independently.
+"""Check history and progress against the Delta logs, which record every commit independently, and the history's chain.
 
 Windrow adds a note to each commit of a ledger: the number of the microbatch and its token. A commit without a note,
 such as an UPDATE by hand, must leave history and progress as they were in the version before it.
@@ -18,7 +18,8 @@ from deltalake import DeltaTable
 from windrow.delta.table import history, translate_read_errors
 from windrow.errors import NotFoundError, TableUnreadableError
 from windrow.model import tables
-from windrow.model.commits import WITHOUT_ROWS, fingerprint, note_of, rows_in
+from windrow.model.chain import CHAIN, in_order, links, row_digests
+from windrow.model.commits import WITHOUT_ROWS, differs, fingerprint, note_of, rows_in
 from windrow.reading.tables import open_ledger
 from windrow.verify.columns import multiset_difference
 from windrow.verify.report import Difference, Found, difference_in_rows
@@ -46,10 +47,6 @@ class Log:
     restored: dict[int, int]
     rows: dict[str, int | None]
     added_in: dict[str, int]
-
-    def is_restored(self, before: int, after: int) -> bool:
-        """Tell whether the table was restored between two versions."""
-        return any(before < version <= after for version in self.restored)
 
     def lasting(self, last_version: int) -> list[int]:
         """Return the commits up to a version that are not Windrow's and that no RESTORE has undone."""
@@ -101,6 +98,39 @@ def check_commits(location: str, snapshot: LedgerContents, log: Log, depot: Log,
             yield f"ledger version {version}, which no microbatch committed: the one before cannot be read"
 
 
+def check_links(history: pa.Table, last: str | None) -> Iterator[Difference]:
+    """Check that each row of the history has the link that follows from it and from the row before.
+
+    `last` is the link in the progress row. A row that was changed is the only one that is said to be wrong.
+    """
+    rows = in_order(history)
+    before, wrong = None, []
+    for id_, digest, link in zip(rows["id"].to_pylist(), row_digests(rows), rows[CHAIN].to_pylist(), strict=True):
+        [expected] = links([digest], before)
+        if link != expected:
+            wrong.append({"id": id_, "expected": expected, "found": link})
+        before = link
+    if before != last:
+        wrong.append({"id": "progress", "expected": before, "found": last})
+    expected = "the link that follows from the row and the one before"
+    yield from difference_in_rows("chain", expected, pa.Table.from_pylist(wrong), "rows with another link")
+
+
+def check_fingerprints(versions: pa.Table, depot: Log) -> Iterator[Difference]:
+    """Check that the commits of the depot are those that the history names, as far as the depot's log has them.
+
+    `versions` has the columns `version, fingerprint`.
+    """
+    named = zip(versions["version"].to_pylist(), versions["fingerprint"].to_pylist(), strict=True)
+    wrong = [
+        {"version": version, "expected": fingerprint, "found": depot.marks[version]}
+        for version, fingerprint in named
+        if version in depot.marks and differs(fingerprint, depot.marks[version])
+    ]
+    expected = "the commits that were read"
+    yield from difference_in_rows("depot commits", expected, pa.Table.from_pylist(wrong), "versions that were replaced")
+
+
 def _noted(snapshot: LedgerContents, log: Log) -> Iterator[Difference]:
     """Check that each row of the history agrees with the note of its commit, if the log still has it."""
     rows = snapshot.history.select(list(NOTED))
@@ -119,10 +149,11 @@ def _progress(snapshot: LedgerContents, depot: Log) -> Iterator[Difference]:
     switches = rows.filter(pc.is_in(rows["kind"], pa.array(["pause", "resume"])))["kind"].to_pylist()
     right["paused"] = bool(switches) and switches[-1] == "pause"
     read = rows.filter(pc.and_(pc.equal(rows["kind"], "data"), pc.equal(rows["depot_version"], progress.depot_version)))
-    mark, by_spark = depot.marks.get(progress.depot_version), str(snapshot.commit_fingerprint).startswith("spark:")
-    if mark is not None and not by_spark and (read.num_rows or snapshot.commit_fingerprint is not None):
+    token, fingerprint = (snapshot.controls[name][0].as_py() for name in ("token", "commit_fingerprint"))
+    mark, by_spark = depot.marks.get(progress.depot_version), str(fingerprint).startswith("spark:")
+    if mark is not None and not by_spark and (read.num_rows or fingerprint is not None):
         right["commit_fingerprint"] = mark
-    contents = {"token": snapshot.token, "paused": progress.paused, "commit_fingerprint": snapshot.commit_fingerprint}
+    contents = {"token": str(token), "paused": progress.paused, "commit_fingerprint": fingerprint}
     wrong = [
         {"column": name, "expected": str(value), "found": str(contents[name])}
         for name, value in right.items()

@@ -42,7 +42,6 @@ class BlockWriter:
     """Turns rows into blocks, so many bytes at a time; rows that are alike in the columns `by` are together."""
 
     def __init__(self, block_bytes: int, by: Sequence[str]) -> None:
-        """Begin without rows."""
         self._block_bytes, self._by = block_bytes, by
         self._waiting: dict[str, list[pa.Table]] = defaultdict(list)
         self._waiting_bytes = Counter[str]()
@@ -78,10 +77,12 @@ class BlockWriter:
 
 
 class PartedRows:
-    """Tables of rows by their names, written as they come and read part by part."""
+    """Tables of rows by their names, written as they come and read part by part.
+
+    Rows that are alike in the columns `by` stay together.
+    """
 
     def __init__(self, max_memory_bytes: int, by: Sequence[str] = ("source", "key")) -> None:
-        """Begin without rows; rows that are alike in the columns `by` stay together."""
         self.max_memory_bytes, self._by = max_memory_bytes, by
         self._file = SpooledTemporaryFile(max_memory_bytes // BLOCK_SHARE)  # noqa: SIM115 - `close` closes it
         self.clear()
@@ -95,11 +96,9 @@ class PartedRows:
         self.byte_count = Counter[int]()
 
     def __enter__(self) -> Self:
-        """Return it."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the file."""
         self.close()
 
     def close(self) -> None:
@@ -126,19 +125,20 @@ class PartedRows:
 
     def read(self, name: str, part: Part) -> pa.RecordBatchReader:
         """Return the rows of a table in some buckets, which are read on demand, after `close_blocks`."""
-        return pa.RecordBatchReader.from_batches(self._schemas[name], self._batches(name, part))
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            places = self._places[name]
+            for place, size in sorted(place for bucket in part for place in places.get(bucket, ())):
+                self._file.seek(place)
+                with pa.ipc.open_stream(pa.py_buffer(self._file.read(size))) as stream:
+                    yield from stream
+
+        return pa.RecordBatchReader.from_batches(self._schemas[name], batches())
 
     def close_blocks(self) -> None:
         """Write what waits, so that `byte_count` is that of all rows. Raises TableUnwritableError for a full disk."""
         for block in self._writer.close():
             self.put(block)
-
-    def _batches(self, name: str, part: Part) -> Iterator[pa.RecordBatch]:
-        places = self._places[name]
-        for place, size in sorted(place for bucket in part for place in places.get(bucket, ())):
-            self._file.seek(place)
-            with pa.ipc.open_stream(pa.py_buffer(self._file.read(size))) as stream:
-                yield from stream
 
 
 def divide(byte_counts: Sequence[Counter[int]], max_memory_bytes: int) -> list[Part]:

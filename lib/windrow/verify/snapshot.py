@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -66,17 +65,6 @@ class LedgerContents:
     raw: RawRows | None = None
 
     @property
-    def token(self) -> str:
-        """Return the token of the last commit."""
-        return str(self.controls["token"][0].as_py())
-
-    @property
-    def commit_fingerprint(self) -> str | None:
-        """Return the fingerprint of the depot's commit that was read last."""
-        fingerprint: str | None = self.controls["commit_fingerprint"][0].as_py()
-        return fingerprint
-
-    @property
     def messages_read(self) -> int:
         """Return how many messages the history says were read."""
         return int(pc.sum(self.history["messages_read"]).as_py() or 0)
@@ -96,26 +84,25 @@ def read_snapshot(ledger: Ledger, rows: PartedRows | None, after: int = 0) -> Le
     TableUnwritableError for a full disk.
     """
     with _readable(ledger):
-        controls = _controls(ledger)
-        progress = _progress(controls.to_pylist(), ledger)
+        controls, progress = _controls(ledger)
         sources = ledger.rows("progress", SOURCES, "id <> 'progress'")
         history = ledger.rows("microbatch", HISTORY, rest="ORDER BY microbatch")
         if rows is None:
             return LedgerContents(ledger.version, progress, controls, sources, history)
-        _read_batches(ledger, rows, f"state = 'open' OR revision > {after:d}" if after else "true")
+        batches_after = f"state = 'open' OR revision > {after:d}" if after else "true"
+        count = 0
+        for piece in ledger.pieces(("open", "closed"), BATCH + ", messages", batches_after):
+            for name, part in batch_rows(piece, count).items():
+                rows.add(name, part)
+            count += piece.num_rows
         by_format = _read_rejected(ledger, rows, f"revision > {after:d}" if after else "true")
-        raw = _raw_rows(ledger, by_format) if ledger.raw else None
+        raw = None
+        if ledger.raw:
+            counts = ", ".join(f"COALESCE({name}, 0) AS {name}" for name in BYTES)
+            byte_count = ledger.rows("microbatch", f"microbatch, {counts}", rest="ORDER BY microbatch")
+            raw = RawRows(by_format, ledger.rows("partial", ", ".join(PARTIAL)), byte_count)
     rows.close_blocks()
     return LedgerContents(ledger.version, progress, controls, sources, history, raw)
-
-
-def _read_batches(ledger: Ledger, rows: PartedRows, where: str) -> None:
-    """Add the batches with their row numbers and without their messages, and the messages with those of their batch."""
-    count = 0
-    for piece in ledger.pieces(("open", "closed"), BATCH + ", messages", where):
-        for name, part in batch_rows(piece, count).items():
-            rows.add(name, part)
-        count += piece.num_rows
 
 
 def batch_rows(batches: pa.Table, first: int) -> dict[str, pa.Table]:
@@ -164,11 +151,10 @@ def rejected_rows(rejected: pa.Table) -> pa.Table:
     return times_to_numbers(rejected.append_column("version", version_in_id(rejected)))
 
 
-def read_progress(location: str, version: int) -> Progress:
-    """Read only the progress of a ledger at a version. Raises as `read_snapshot` does."""
-    ledger = open_ledger(location, version)
+def read_progress(ledger: Ledger) -> Progress:
+    """Read only the progress of a ledger at its version. Raises as `read_snapshot` does."""
     with _readable(ledger):
-        return _progress(_controls(ledger).to_pylist(), ledger)
+        return _controls(ledger)[1]
 
 
 def first_version(location: str, progress: Progress) -> tuple[int, list[str]]:
@@ -182,7 +168,7 @@ def first_version(location: str, progress: Progress) -> tuple[int, list[str]]:
     if kind == "version" and number.isdigit():
         return int(number), []
     try:
-        return read_progress(location, 0).depot_version + 1, []
+        return read_progress(open_ledger(location, 0)).depot_version + 1, []
     except NotFoundError:
         ledger = open_ledger(location)
         earliest = ledger.rows("microbatch", "versions", "messages_read > 0", "ORDER BY microbatch LIMIT 1").to_pylist()
@@ -200,39 +186,22 @@ def _readable(ledger: Ledger) -> Iterator[None]:
     """Raise NotFoundError when a file of the version is gone, for which delta-rs has no error class."""
     try:
         yield
-    except TableUnreadableError as error:
-        if ledger.version == open_ledger(ledger.location).version:
-            raise
-        raise _unreadable(ledger, error.__cause__ or error) from error
-    except WindrowError:
-        raise
     except Exception as error:
-        raise _unreadable(ledger, error) from error
+        cause: BaseException = error
+        is_gone = not isinstance(error, WindrowError)
+        if isinstance(error, TableUnreadableError):
+            cause = error.__cause__ or error
+            is_gone = ledger.version != open_ledger(ledger.location).version
+        if not is_gone:
+            raise
+        message = f"ledger version {ledger.version} cannot be read: {first_line(cause)}"
+        raise NotFoundError(message, "`windrow status` says from which version on it can.") from error
 
 
-def _unreadable(ledger: Ledger, error: BaseException) -> NotFoundError:
-    return NotFoundError(
-        f"ledger version {ledger.version} cannot be read: {first_line(error)}",
-        "`windrow status` says from which version on it can.",
-    )
-
-
-def _raw_rows(ledger: Ledger, rejected: pa.Table) -> RawRows:
-    """Return what a ledger over a raw depot has besides messages; `rejected` are the rejections of the format."""
-    counts = ", ".join(f"COALESCE({name}, 0) AS {name}" for name in BYTES)
-    return RawRows(
-        rejected=rejected,
-        partial=ledger.rows("partial", ", ".join(PARTIAL)),
-        byte_count=ledger.rows("microbatch", f"microbatch, {counts}", rest="ORDER BY microbatch"),
-    )
-
-
-def _controls(ledger: Ledger) -> pa.Table:
-    return ledger.rows("progress", PROGRESS, "id = 'progress'", "ORDER BY microbatch DESC")
-
-
-def _progress(controls: list[dict[str, Any]], ledger: Ledger) -> Progress:
-    """Return the progress row; if there are several (a difference), the furthest, so that the rest can be checked."""
-    if len(controls) > 1:
-        return Progress(**{name: controls[0][name] for name in Progress.__dataclass_fields__})
-    return ledger.progress()
+def _controls(ledger: Ledger) -> tuple[pa.Table, Progress]:
+    """Return the progress rows, and the furthest one, so that the rest can be checked if there are several."""
+    controls = ledger.rows("progress", PROGRESS, "id = 'progress'", "ORDER BY microbatch DESC")
+    if controls.num_rows <= 1:
+        return controls, ledger.progress()
+    [furthest] = controls.slice(0, 1).select(list(Progress.__dataclass_fields__)).to_pylist()
+    return controls, Progress(**furthest)

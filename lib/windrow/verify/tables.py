@@ -7,11 +7,11 @@ payloads, unless the parts are on Spark's executors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from duckdb import DuckDBPyConnection
 
 from windrow.columnar.arrow import TIME, times_to_numbers
 from windrow.delta.database import database
@@ -20,9 +20,6 @@ from windrow.reading.values import records
 from windrow.verify.parts import EVERY, Part, PartedRows
 from windrow.verify.report import EXAMPLES, Difference
 from windrow.verify.snapshot import LedgerContents
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
 
 OF_LEDGER = ("batches", "held", "rejected")
 OPEN = ("batches", "held")  # with `_open`: what was open after what is verified, if the check builds on that
@@ -61,19 +58,23 @@ def load_all(connection: DuckDBPyConnection, snapshot: LedgerContents, rows: Par
 
 def load_nothing(connection: DuckDBPyConnection, rows: PartedRows) -> None:
     """Create the tables of parts without rows."""
-    load_part(connection, (), dict.fromkeys(OF_LEDGER, rows))
-    load_part(connection, (), dict.fromkeys(OPEN, rows), "_open")
+    for name in OF_LEDGER:
+        _create(connection, name, rows.read(name, ()))
+    for name in OPEN:
+        _create(connection, f"{name}_open", rows.read(name, ()))
 
 
-def load_part(connection: DuckDBPyConnection, part: Part, rows: Mapping[str, PartedRows], suffix: str = "") -> None:
-    """Load the rows of a part into the tables of these names, in place of the part before."""
-    for name, stored in rows.items():
-        _create(connection, name + suffix, stored.read(name, part))
+def load_part(connection: DuckDBPyConnection, part: Part, ledger: PartedRows, depot: PartedRows) -> None:
+    """Load a part of the rows of ledger and depot, in place of the part before."""
+    _create(connection, "depot", depot.read("depot", part))
+    for name in OF_LEDGER:
+        _create(connection, name, ledger.read(name, part))
 
 
 def load_open(connection: DuckDBPyConnection, part: Part, rows: PartedRows, version: int) -> None:
     """Load what was open after what is verified, and add its messages to those of the depot, as of a version."""
-    load_part(connection, part, dict.fromkeys(OPEN, rows), "_open")
+    for name in OPEN:
+        _create(connection, f"{name}_open", rows.read(name, part))
     connection.execute(OPEN_MESSAGES, {"version": version})
 
 

@@ -1,22 +1,29 @@
-"""The check of one ledger version against the depot, as many streams at a time as fit into memory."""
+"""The check of one ledger version against the depot, as many streams at a time as fit into memory.
+
+The parts are in the files of this process (`StoredParts`), or on Spark's executors (`executors`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol, TypeAlias
 
+import pyarrow as pa
+from duckdb import DuckDBPyConnection
+
+from windrow.delta.database import joins_as_written
 from windrow.verify.base import Base
-from windrow.verify.decisions import Decisions
+from windrow.verify.decisions import DecisionCheck, Decisions, Derivation, decide_part
 from windrow.verify.depot import DepotMessages
-from windrow.verify.messages import MessageMatch, check_counts, check_versions
-from windrow.verify.part_check import Parts
+from windrow.verify.messages import MessageMatch, check_counts, match
+from windrow.verify.parts import EVERY, Part, PartedRows, divide
+from windrow.verify.quality.parted import check_overall, check_part, create_views
 from windrow.verify.raw.checks import check_raw
-from windrow.verify.report import Books, Found, VerifyProgress, merge_findings
+from windrow.verify.report import Books, Difference, Found, VerifyProgress, merge_findings
 from windrow.verify.snapshot import LedgerContents
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
+from windrow.verify.tables import load_nothing, load_open, load_part
 
 COUNTS = """
 SELECT coalesce(sum(message_rows) FILTER (WHERE state = 'open'), 0)::BIGINT AS in_open,
@@ -24,80 +31,154 @@ SELECT coalesce(sum(message_rows) FILTER (WHERE state = 'open'), 0)::BIGINT AS i
     (SELECT count(*) FROM all_rejected) AS rejected
 FROM all_batches
 """
+STREAMS = "SELECT count(*) FROM (SELECT DISTINCT source, key FROM batches)"
 Progress: TypeAlias = Callable[[VerifyProgress], None]
 
 
-class VersionCheck:
-    """The check of one ledger version against the depot: `findings` are what is wrong or could not be checked."""
+@dataclass(frozen=True, slots=True)
+class PartResult:
+    """What the check of a part found: about its messages and invariants, and about its decisions."""
 
-    def __init__(
-        self, snapshot: LedgerContents, depot: DepotMessages, max_memory_bytes: int, base: Base | None
-    ) -> None:
-        """Check within so much memory what came after the base, without one everything."""
-        self._snapshot, self._depot = snapshot, depot
-        self._max_memory_bytes = max_memory_bytes
-        self._verified = base.since.microbatch if base else 0
-        self.findings: list[Found] = []
+    matched: MessageMatch
+    findings: Sequence[Found]
+    redecided: DecisionCheck
+    streams: int
 
-    def run(self, connection: DuckDBPyConnection, parts: Parts, most: int | None, progress: Progress) -> Books:
-        """Check part by part what concerns streams, and the rest over all parts; return the books.
 
-        `connection` has the tables that are the same for all streams.
-        """
-        snapshot, depot = self._snapshot, self._depot
-        decisions = Decisions(snapshot, self._verified)
-        asks = parts.ask, parts.ask_depot
-        decisions.check(connection, depot.readable, most, self._max_memory_bytes, *asks)
-        matched, by_part = self._check_parts(parts, decisions, progress)
-        [counts] = parts.ask(COUNTS).to_pylist()
-        self.findings += check_versions(snapshot, depot)
-        self.findings += check_counts(snapshot, depot, matched, sum(counts.values()))
-        self.findings += [*merge_findings(by_part), *check_raw(snapshot, depot), *parts.check_overall()]
-        self.findings += merge_findings(decisions.findings)
-        partly = depot.readable > depot.first
-        return Books(
-            ledger_version=snapshot.version,
-            depot_version=snapshot.progress.depot_version,
-            microbatch_count=snapshot.history.num_rows,
-            messages_read=snapshot.messages_read,
-            in_open_batches=counts["in_open"],
-            in_closed_batches=counts["in_closed"],
-            rejected=counts["rejected"],
-            rejected_by_format=snapshot.raw.rejected.num_rows if snapshot.raw else 0,
-            matched=matched.ok,
-            lost=matched.lost,
-            duplicated=0 if partly else matched.duplicated,
-            unexpected=0 if partly else matched.unexpected,
-            unchecked=matched.extra if partly else 0,
-            redecided=decisions.messages,
-            stream_count=decisions.figures.streams,
-            derived_stream_count=decisions.figures.derived,
+class Parts(Protocol):
+    """The streams of a ledger version and its depot in parts, and questions about all of them."""
+
+    @property
+    def count(self) -> int:
+        """Return how many parts there are."""
+
+    def ask(self, query: str) -> pa.Table:
+        """Return the answer to a query over `all_batches` and `all_rejected`, in SQL that DuckDB and Spark know."""
+
+    def ask_depot(self, query: str) -> pa.Table:
+        """Return the answer to a query over `stream`, the messages of the depot; rows may come in parts."""
+
+    def check(self, derivation: Derivation | None, progress: Callable[[int], None]) -> Iterator[PartResult]:
+        """Yield what the check of each part finds; `progress` is called with the messages derived in a part so far."""
+
+    def check_overall(self) -> Iterator[Difference]:
+        """Check the invariants that need no messages, of all streams."""
+
+
+@dataclass(frozen=True)
+class StoredParts:
+    """Parts of `ledger`, of `messages` of the depot, and of what was open in a base; one connection checks them."""
+
+    connection: DuckDBPyConnection
+    snapshot: LedgerContents
+    depot: DepotMessages
+    ledger: PartedRows
+    messages: PartedRows
+    base: Base | None = None
+
+    def __post_init__(self) -> None:
+        load_nothing(self.connection, self.ledger)
+        create_views(self.connection, "part")
+
+    @cached_property
+    def _parts(self) -> list[Part]:
+        stored = [self.ledger, self.messages, *([self.base.rows] if self.base else [])]
+        return divide([rows.byte_count for rows in stored], self.ledger.max_memory_bytes)
+
+    @property
+    def count(self) -> int:
+        """Return how many parts there are."""
+        return len(self._parts)
+
+    def ask(self, query: str) -> pa.Table:
+        """Return the answer to a query over `all_batches` and `all_rejected`."""
+        return self.connection.sql(query).to_arrow_table()
+
+    def ask_depot(self, query: str) -> pa.Table:
+        """Return the answer to a query over `stream`, the messages of the depot."""
+        self.connection.register("stream", self.messages.read("depot", EVERY))
+        with joins_as_written(self.connection):
+            return self.ask(query)
+
+    def check(self, derivation: Derivation | None, progress: Callable[[int], None]) -> Iterator[PartResult]:
+        """Yield what the check of each part finds."""
+        for part in self._parts:
+            load_part(self.connection, part, self.ledger, self.messages)
+            if self.base:
+                load_open(self.connection, part, self.base.rows, self.base.since.depot_version)
+            matched, differences = match(self.connection, self.snapshot, self.depot)
+            findings = [*differences, *check_part(self.connection)]
+            decided = decide_part(self.connection, derivation, progress)
+            [(streams,)] = self.connection.sql(STREAMS).fetchall()
+            yield PartResult(matched, findings, decided, streams)
+            derivation = None if decided.ended else derivation
+
+    def check_overall(self) -> Iterator[Difference]:
+        """Check the invariants that need no messages, of all streams."""
+        return check_overall(self.connection)
+
+
+def check_version(
+    snapshot: LedgerContents, depot: DepotMessages, parts: Parts, decisions: Decisions, progress: Progress
+) -> tuple[Books, list[Found]]:
+    """Check part by part what concerns streams, and the rest over all parts.
+
+    `decisions` know what is derived again. Returns the books, and what is wrong or could not be checked.
+    """
+    matched, by_part = _check_parts(snapshot, parts, decisions, progress)
+    [counts] = parts.ask(COUNTS).to_pylist()
+    findings = [
+        *check_counts(snapshot, depot, matched, sum(counts.values())),
+        *merge_findings(by_part),
+        *check_raw(snapshot, depot),
+        *parts.check_overall(),
+        *merge_findings(decisions.findings),
+    ]
+    partly = depot.readable > depot.first
+    books = Books(
+        ledger_version=snapshot.version,
+        depot_version=snapshot.progress.depot_version,
+        microbatch_count=snapshot.history.num_rows,
+        messages_read=snapshot.messages_read,
+        in_open_batches=counts["in_open"],
+        in_closed_batches=counts["in_closed"],
+        rejected=counts["rejected"],
+        rejected_by_format=snapshot.raw.rejected.num_rows if snapshot.raw else 0,
+        matched=matched.ok,
+        lost=matched.lost,
+        duplicated=0 if partly else matched.duplicated,
+        unexpected=0 if partly else matched.unexpected,
+        unchecked=matched.extra if partly else 0,
+        redecided=decisions.messages,
+        stream_count=decisions.figures.streams,
+        derived_stream_count=decisions.figures.derived,
+    )
+    return books, findings
+
+
+def _check_parts(
+    snapshot: LedgerContents, parts: Parts, decisions: Decisions, progress: Progress
+) -> tuple[MessageMatch, list[Found]]:
+    """Check all parts; return what their messages are, and what is wrong but for the decisions."""
+    matched, by_part, figures = MessageMatch(), list[Found](), decisions.figures
+    standing = VerifyProgress(
+        snapshot.version, part_count=parts.count, stream_count=figures.streams, message_count=figures.chosen_messages
+    )
+
+    def derived(done: int) -> None:
+        progress(replace(standing, derived_message_count=decisions.placed + done))
+
+    progress(standing)
+    for number, result in enumerate(parts.check(decisions.derivation, derived), 1):
+        matched += result.matched
+        by_part += result.findings
+        decisions.add(result.redecided)
+        standing = replace(
+            standing,
+            parts_done=number,
+            proven_stream_count=standing.proven_stream_count + result.streams,
+            derived_message_count=decisions.placed,
+            difference_count=len(merge_findings([*by_part, *decisions.findings])),
         )
-
-    def _check_parts(self, parts: Parts, decisions: Decisions, progress: Progress) -> tuple[MessageMatch, list[Found]]:
-        """Check all parts; return what their messages are, and what is wrong but for the decisions."""
-        matched, by_part, figures = MessageMatch(), list[Found](), decisions.figures
-        standing = VerifyProgress(
-            self._snapshot.version,
-            part_count=parts.count,
-            stream_count=figures.streams,
-            message_count=figures.chosen_messages,
-        )
-
-        def derived(done: int) -> None:
-            progress(replace(standing, derived_message_count=decisions.placed + done))
-
         progress(standing)
-        for number, result in enumerate(parts.check(decisions.derivation, derived), 1):
-            matched += result.matched
-            by_part += result.findings
-            decisions.add(result.redecided)
-            standing = replace(
-                standing,
-                parts_done=number,
-                proven_stream_count=standing.proven_stream_count + result.streams,
-                derived_message_count=decisions.placed,
-                difference_count=len(merge_findings([*by_part, *decisions.findings])),
-            )
-            progress(standing)
-        return matched, by_part
+    return matched, by_part

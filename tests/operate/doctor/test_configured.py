@@ -1,7 +1,7 @@
 import warnings
 
 from windrow.errors import SettingsError
-from windrow.operate.doctor.configured import check_settings, load
+from windrow.operate.doctor import check_settings, load
 from windrow.settings.settings import Settings
 
 

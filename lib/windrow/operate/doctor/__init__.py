@@ -6,29 +6,32 @@ fails is a finding too, so that one defect does not hide the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from deltalake import DeltaTable
 
+from windrow.batching.rules import CALENDAR
 from windrow.engine import choose
 from windrow.errors import WindrowError, first_line
-from windrow.operate.doctor import clocks, depot, ledger
-from windrow.operate.doctor.configured import check_settings, load
-from windrow.operate.doctor.finding import ABOUT, CODES, Finding, error, ok
+from windrow.model.durations import UNITS, format_duration
+from windrow.operate.doctor import depot, ledger
+from windrow.operate.doctor.finding import ABOUT, CODES, Finding, error, ok, warning
 from windrow.operate.doctor.machine import check_machine
 from windrow.operate.doctor.opened import OpenDepot, OpenLedger, batcher_depot, batcher_ledger, explain_unopened
-from windrow.operate.doctor.storage import check_data_files, check_storage
+from windrow.operate.doctor.storage import check_commits, check_data_files, check_stamps, check_storage
 from windrow.settings.settings import Settings
 
 __all__ = ["CODES", "ExaminedTable", "Finding", "examine", "examine_tables", "safely"]
 
+LONG_SKEW = UNITS["h"]
 Checks: TypeAlias = tuple[Callable[..., Iterable[Finding]], ...]
 
 OF_DEPOT: Checks = (
     depot.check_columns, depot.check_feed, depot.check_readable, depot.check_retention, depot.check_changes,
-    clocks.check_stamps,
+    check_stamps,
 )  # fmt: skip
 OF_LEDGER: Checks = (
     ledger.check_books, ledger.check_files, ledger.check_retention, ledger.check_rules, ledger.check_paused,
@@ -62,18 +65,43 @@ def examine(read: Callable[[], Settings], now: int, network: bool = False) -> li
     return examine_tables(engine, now, network, [*findings, *safely(check_settings, settings, engine)], tables)
 
 
+def load(read: Callable[[], Settings]) -> tuple[Settings | None, list[Finding]]:
+    """Read the settings; return None and a finding with the reason if they cannot be read."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # `check_settings` makes findings of them
+            settings = read()
+    except WindrowError as refused:
+        return None, [error("settings", f"{refused.code}: {refused.message}", refused.hint)]
+    return settings, [ok("settings", f"depot {settings.depot}, ledger {settings.ledger}")]
+
+
+def check_settings(settings: Settings, engine: str) -> Iterator[Finding]:
+    """Report the engine, and check the rules and `max_clock_skew`."""
+    why = "" if settings.engine != "auto" else f" (auto: Spark {'can' if engine == 'spark' else 'cannot'} run here)"
+    yield ok("engine", f"the {engine} engine{why}")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        settings.rules.build()
+    for short in caught:
+        yield warning("window", str(short.message), f"Set a longer window, or {CALENDAR}.")
+    if settings.max_clock_skew > LONG_SKEW:
+        skew = format_duration(settings.max_clock_skew)
+        yield warning(
+            "max-clock-skew",
+            f"max_clock_skew is {skew}: one stamp that far ahead makes its whole source late for as long",
+            'Keep it as short as the clocks allow, such as "5m".',
+        )
+
+
 def examine_tables(
     engine: str, now: int, network: bool, findings: Iterable[Finding], tables: Iterable[ExaminedTable]
 ) -> list[Finding]:
     """Check the machine and tables; `findings` are about the settings, or about what a topology declares."""
     findings = [*safely(check_machine, engine, network), *findings]
     for table in tables:
-        result = _of_table(table, now)
-        findings += (
-            [replace(finding, message=f"{table.name}: {finding.message}") for finding in result]
-            if table.name
-            else result
-        )
+        prefix = f"{table.name}: " if table.name else ""
+        findings += [replace(finding, message=prefix + finding.message) for finding in _of_table(table, now)]
     return sorted(findings, key=lambda finding: list(ABOUT).index(finding.code))
 
 
@@ -89,7 +117,7 @@ def _of_table(table: ExaminedTable, now: int) -> list[Finding]:
         findings += safely(check, opened)
     if isinstance(opened.table, DeltaTable):
         findings += safely(check_data_files, role, opened.table)
-    return [*findings, *safely(clocks.check_commits, role, opened.table, opened.version, now)]
+    return [*findings, *safely(check_commits, role, opened.table, opened.version, now)]
 
 
 def safely(check: Callable[..., Iterable[Finding]], *arguments: object) -> list[Finding]:

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from deltalake import DeltaTable
 
 from windrow.delta.locations import local_path
-from windrow.model import durations
-from windrow.model.durations import to_toml
+from windrow.model.durations import format_duration, microseconds, to_toml
 from windrow.operate.doctor.finding import Finding, error, ok, warning
 from windrow.operate.doctor.opened import OpenLedger
 from windrow.reading.log import log_retention
@@ -55,10 +54,7 @@ def _at_most(limit: int, count: int, code: str, message: str, hint: str) -> Find
 
 def check_retention(ledger: OpenLedger) -> Iterator[Finding]:
     """Compare `retention` with the properties of the ledger, which count once it is created."""
-    has, wants = (
-        log_retention(ledger.table),
-        durations.format_duration(durations.microseconds(ledger.settings.retention)),
-    )
+    has, wants = log_retention(ledger.table), format_duration(microseconds(ledger.settings.retention))
     if has == wants:
         yield ok("ledger-retention", f"log and removed files are kept for {has}")
         return

@@ -10,27 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+from duckdb import DataError, DuckDBPyConnection
 
 from windrow.errors import first_line
-from windrow.verify.decisions.comparison import check_members, check_rejected, check_windows
-from windrow.verify.decisions.microbatch_history import is_whole, read_history
-from windrow.verify.decisions.recorded import check_ahead, check_clocks, check_rules, check_ticks
+from windrow.verify.decisions import comparison
 from windrow.verify.decisions.reference_model import SourceHistory
-from windrow.verify.decisions.relations import (
-    Ask,
-    Figures,
-    StreamChoice,
-    choose_streams,
-    judge_part,
-    relate_history,
-)
-from windrow.verify.decisions.windows import derive, source_histories
+from windrow.verify.decisions.relations import Ask, Figures, StreamChoice, choose_streams, judge_part, relate_history
+from windrow.verify.decisions.windows import derive, is_whole, read_history, source_histories
 from windrow.verify.report import Difference, Found
 from windrow.verify.snapshot import LedgerContents
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
 
 MOST = 5_000_000
 MODEL_BYTES = 1_000  # of memory for each message of a stream whose windows are derived, measured
@@ -38,7 +27,7 @@ DECIDED = """
 SELECT count(*) FROM judged AS j JOIN streams AS s
     ON s.source IS NOT DISTINCT FROM j.source AND s.key IS NOT DISTINCT FROM j.key WHERE s.whole AND j.batch IS NULL
 """
-NONE = Figures(*[0] * len(Figures._fields))
+NONE = Figures()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +90,6 @@ class Decisions:
         first depot version that can be read. `ask` answers questions about all rows of the ledger, `sent` the one about
         what sources sent.
         """
-        from duckdb import DataError
-
         if not is_whole(self.snapshot):
             self.findings = [f"the decisions in ledger version {self.snapshot.version}, whose history is not whole"]
             return
@@ -111,9 +98,9 @@ class Decisions:
             relate_history(connection, history, ask, sent)
             self.figures, choice = choose_streams(history, most, max_memory_bytes // MODEL_BYTES, ask)
             self.findings += [
-                *check_rules(self.snapshot, history),
-                *check_clocks(connection, history),
-                *check_ticks(connection),
+                *comparison.check_rules(self.snapshot, history),
+                *comparison.check_clocks(connection, history),
+                *comparison.check_ticks(connection),
             ]
             self.derivation = Derivation(source_histories(connection, history), choice)
             self.findings += _findings(f"in ledger version {self.snapshot.version}", self.figures)
@@ -138,15 +125,12 @@ def decide_part(
 
     `progress` is called with the messages whose windows are derived.
     """
-    from duckdb import DataError
-
     if derivation is None:
         return DecisionCheck()
     try:
         judge_part(connection, derivation.choice)
         placed = derive(connection, derivation.sources, progress)
-        checks = (check_ahead, check_rejected, check_windows, check_members)
-        differences = [difference for check in checks for difference in check(connection)]
+        differences = [difference for check in comparison.OF_PART for difference in check(connection)]
         return DecisionCheck(differences, connection.sql(DECIDED).fetchall()[0][0], placed)
     except DataError as error:
         return _out_of_range(error)
@@ -161,19 +145,18 @@ def _out_of_range(error: Exception) -> DecisionCheck:
 def _findings(where: str, figures: Figures) -> Iterator[str]:
     """Say for which streams not every decision was derived, and why."""
     streams, whole = figures.streams, figures.whole
-    large, large_messages, left, left_messages = figures[3:7]
     if whole < streams:
         yield (
             f"the decisions on {streams - whole:,} of {streams:,} streams {where}, "
             "which have messages in these depot versions"
         )
-    if large:
+    if figures.large:
         yield (
-            f"the windows of {large:,} of {streams:,} streams {where}, with {large_messages:,} messages together, "
-            "each of which is too large for max_memory_bytes"
+            f"the windows of {figures.large:,} of {streams:,} streams {where}, "
+            f"with {figures.large_messages:,} messages together, each of which is too large for max_memory_bytes"
         )
-    if left:
+    if figures.left:
         yield (
-            f"the windows of {left:,} of {streams:,} streams {where}, the largest ones, "
-            f"with {left_messages:,} messages together (--all derives all again)"
+            f"the windows of {figures.left:,} of {streams:,} streams {where}, the largest ones, "
+            f"with {figures.left_messages:,} messages together (--all derives all again)"
         )

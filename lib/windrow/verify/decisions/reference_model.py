@@ -14,7 +14,7 @@ from operator import attrgetter
 
 import pyarrow as pa
 
-from windrow.verify.decisions.microbatch_history import RecordedRules
+from windrow.reading.tables import recorded_rules
 
 START = attrgetter("start")
 # The batches that the rules make; an open one has neither `closed_at` nor `close_reason` nor `closed_microbatch`.
@@ -29,6 +29,37 @@ DERIVED = pa.schema(
 Batch = tuple[int | str | bool | None, ...]
 Closed = tuple[int, str, int] | tuple[None, None, None]
 OPEN: Closed = (None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRules:
+    """The rules that a microbatch recorded; durations in microseconds."""
+
+    window: int
+    max_delay: int
+    max_lead: int
+    max_batch_bytes: int
+    at_arrival: bool
+    keeps: bool
+    at_midpoint: bool
+    on_calendar: bool = False
+    window_offset: int = 0
+
+    @classmethod
+    def recorded(cls, text: str) -> RecordedRules:
+        """Read them from JSON. Raises IncompatibleTableError for anything else."""
+        result = recorded_rules(text)
+        return cls(
+            window=result["window"],
+            max_delay=result["max_delay"],
+            max_lead=result["max_lead"],
+            max_batch_bytes=int(result.get("max_batch_bytes") or 0),
+            at_arrival=result.get("window_anchor") == "arrival",
+            keeps=result.get("on_repeat") == "keep",
+            at_midpoint=result.get("split_at") == "midpoint",
+            on_calendar=result.get("window_anchor") == "aligned",
+            window_offset=int(result.get("window_offset") or 0),
+        )
 
 
 @dataclass(frozen=True, slots=True)

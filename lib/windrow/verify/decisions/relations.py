@@ -14,17 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
+from duckdb import DuckDBPyConnection
 
 from windrow.columnar.arrow import times_to_numbers
 from windrow.model.messages import EARLIEST, INVALID_VALUE, LATEST
-from windrow.verify.decisions.microbatch_history import MicrobatchHistory
+from windrow.verify.decisions.windows import MicrobatchHistory
 from windrow.verify.tables import with_times
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
 
 Ask: TypeAlias = Callable[[str], pa.Table]
 
@@ -82,17 +80,15 @@ CREATE TABLE moves AS
 WITH events AS (
     SELECT source, microbatch, version, true AS sent, floor, NULL AS clock FROM sent
     UNION ALL
-    SELECT c.source, c.microbatch, -1, false, c.floor, NULL
-    FROM clocks AS c JOIN microbatches AS m ON m.microbatch = c.microbatch
-    WHERE m.readable AND m.kind IN ('tick', 'flush')
+    SELECT source, microbatch, -1, false, floor, NULL FROM clocks JOIN microbatches USING (microbatch)
+    WHERE readable AND kind IN ('tick', 'flush')
     UNION ALL
-    SELECT c.source, c.microbatch, -1, false, c.floor, c.clock
-    FROM clocks AS c JOIN microbatches AS m ON m.microbatch = c.microbatch WHERE NOT m.readable
-    QUALIFY row_number() OVER (PARTITION BY c.source ORDER BY c.microbatch DESC) = 1
+    SELECT source, microbatch, -1, false, floor, clock FROM clocks JOIN microbatches USING (microbatch)
+    WHERE NOT readable QUALIFY row_number() OVER (PARTITION BY source ORDER BY microbatch DESC) = 1
 ), heights AS (
-    SELECT e.*, m.raised, max(e.floor - m.raised) OVER moved AS height
-    FROM events AS e JOIN microbatches AS m ON m.microbatch = e.microbatch
-    WINDOW moved AS (PARTITION BY source ORDER BY e.microbatch, version ROWS UNBOUNDED PRECEDING)
+    SELECT *, max(floor - raised) OVER (
+        PARTITION BY source ORDER BY microbatch, version ROWS UNBOUNDED PRECEDING) AS height
+    FROM events JOIN microbatches USING (microbatch)
 )
 SELECT source, microbatch, version, sent, raised, height, lag(height) OVER moved + raised AS before,
     max(CASE WHEN sent THEN height + raised ELSE clock END) OVER moved AS clock
@@ -111,8 +107,7 @@ SELECT source, microbatch, max(height) AS height, max(clock) AS clock FROM moves
 CUTS = """
 CREATE TABLE cuts AS
 WITH events AS (
-    SELECT f.microbatch, f.source, f.cut FROM flush_cuts AS f JOIN microbatches AS m ON m.microbatch = f.microbatch
-    WHERE m.readable
+    SELECT microbatch, source, cut FROM flush_cuts JOIN microbatches USING (microbatch) WHERE readable
     UNION ALL
     SELECT r.microbatch, r.source, s.height + r.farthest
     FROM (
@@ -121,9 +116,9 @@ WITH events AS (
         CROSS JOIN (SELECT DISTINCT source FROM moves) AS k WHERE m.kind = 'rules' AND m.readable
     ) AS r ASOF JOIN states AS s ON s.source = r.source AND s.microbatch < r.microbatch
     UNION ALL
-    SELECT c.microbatch, c.source, c.cut
-    FROM clocks AS c JOIN microbatches AS m ON m.microbatch = c.microbatch WHERE NOT m.readable AND c.cut IS NOT NULL
-    QUALIFY row_number() OVER (PARTITION BY c.source ORDER BY c.microbatch DESC) = 1
+    SELECT microbatch, source, cut FROM clocks JOIN microbatches USING (microbatch)
+    WHERE NOT readable AND cut IS NOT NULL
+    QUALIFY row_number() OVER (PARTITION BY source ORDER BY microbatch DESC) = 1
 ), highest AS (
     SELECT microbatch, source, max(cut) OVER (PARTITION BY source ORDER BY microbatch ROWS UNBOUNDED PRECEDING) AS cut
     FROM events
@@ -206,8 +201,8 @@ ORDER BY messages, source NULLS FIRST, key NULLS FIRST LIMIT 1
 # only messages in the depot.
 ARRIVED_STREAMS = """
     UNION ALL
-    SELECT DISTINCT source, key, true, 0, false FROM depot AS d JOIN versions AS v ON v.version = d.version
-    JOIN microbatches AS m ON m.microbatch = v.microbatch WHERE m.readable
+    SELECT DISTINCT source, key, true, 0, false
+    FROM depot JOIN versions USING (version) JOIN microbatches USING (microbatch) WHERE readable
 """
 BEFORE = "({0}messages, {0}source IS NOT NULL, coalesce({0}source, ''), {0}key IS NOT NULL, coalesce({0}key, ''))"
 STREAMS = f"""
@@ -229,14 +224,14 @@ LEFT = pa.schema([("messages", pa.int64()), ("source", pa.string()), ("key", pa.
 class Figures(NamedTuple):
     """The answer to `FIGURES`."""
 
-    streams: int
-    whole: int
-    derived: int
-    large: int
-    large_messages: int
-    left: int
-    left_messages: int
-    chosen_messages: int
+    streams: int = 0
+    whole: int = 0
+    derived: int = 0
+    large: int = 0
+    large_messages: int = 0
+    left: int = 0
+    left_messages: int = 0
+    chosen_messages: int = 0
 
 
 @dataclass(frozen=True, slots=True)

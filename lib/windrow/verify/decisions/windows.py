@@ -1,32 +1,31 @@
-"""Derive the batches of the chosen streams from their messages and from the history of their sources."""
+"""The microbatches of a ledger in order, what each source sees of them, and the batches of streams that follow."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from duckdb import DuckDBPyConnection
 
-from windrow.verify.columns import NONE, Ints
-from windrow.verify.decisions.microbatch_history import MicrobatchHistory
+from windrow.verify.columns import NONE, Ints, explode, numbers
 from windrow.verify.decisions.reference_model import (
     DERIVED,
     Batch,
     Messages,
+    RecordedRules,
     ReferenceStream,
     ReferenceWindow,
     RulesChange,
     SourceHistory,
 )
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
+from windrow.verify.snapshot import LedgerContents
 
 CHUNK = 200_000  # messages between two reports of progress
 NOBODY = 1 << 62
-FLUSH_CUTS = "SELECT microbatch, source, cut FROM flush_cuts"
 CUTS = "SELECT source, list(microbatch ORDER BY microbatch), list(cut ORDER BY microbatch) FROM cuts GROUP BY source"
 FLUSHED = "SELECT microbatch, source, flushed_at FROM clocks WHERE flushed_at IS NOT NULL"
 HEIGHTS = """
@@ -55,6 +54,79 @@ FROM batches_open AS b ASOF JOIN history_rows AS h ON h.revision <= b.revision
 """
 
 
+@dataclass(frozen=True, slots=True)
+class MicrobatchHistory:
+    """The microbatches of a ledger. `kinds`, `rules` and `raised` are indexed by microbatch; 0 is before the first.
+
+    `raised` is the sum by which changes of `max_delay` have raised every floor so far. `version` lists the depot
+    versions that were read, in order, `read_in` the microbatch of each. `clocks` has `microbatch, source, clock, floor,
+    cut, flushed_at` as recorded. `gone` is the last microbatch with a version that can no longer be read, or the one up
+    to which all is `verified`: what was open after that one is given.
+    """
+
+    kinds: list[str]
+    rules: list[RecordedRules]
+    raised: Ints
+    version: Ints
+    read_in: Ints
+    clocks: pa.Table
+    gone: int
+    verified: int
+
+    @property
+    def table(self) -> pa.Table:
+        """Return a row for each microbatch with kind and rules; `readable` is false for those up to `gone`.
+
+        `reach` is how far behind the clock a window may end.
+        """
+        rules = {name: [getattr(rule, name) for rule in self.rules] for name in ("max_delay", "max_lead")}
+        rules["reach"] = [rule.max_lead + rule.window for rule in self.rules]
+        number = np.arange(len(self.kinds))
+        columns = {"microbatch": number, "kind": self.kinds, "raised": self.raised, "readable": number > self.gone}
+        return pa.table(columns | rules)
+
+    def changes(self) -> list[int]:
+        """Return the microbatches that changed the rules, and those that flushed."""
+        return [
+            number
+            for number in range(1, len(self.kinds))
+            if self.kinds[number] in ("flush", "rules") or (number > 1 and self.rules[number] != self.rules[number - 1])
+        ]
+
+
+def is_whole(snapshot: LedgerContents) -> bool:
+    """Tell whether the history is complete: every microbatch and every version once and in order."""
+    number = numbers(snapshot.history["microbatch"])
+    version = numbers(snapshot.versions_read["version"])
+    in_order = np.array_equal(number, np.arange(1, number.size + 1)) and bool(np.all(np.diff(version) > 0))
+    return in_order and not snapshot.history["kind"].null_count
+
+
+def read_history(snapshot: LedgerContents, readable: int, verified: int = 0) -> MicrobatchHistory:
+    """Return the microbatches of a ledger whose history is complete; `readable` is the first readable depot version."""
+    history, read = snapshot.history, snapshot.versions_read
+    kinds = ["", *history["kind"].to_pylist()]
+    encoded = pc.fill_null(history["rules"], "").combine_chunks().dictionary_encode()
+    known = [RecordedRules.recorded(text) for text in encoded.dictionary.to_pylist()]
+    rules = [known[index] for index in encoded.indices.to_pylist()]
+    rules = [rules[0] if rules else RecordedRules.recorded(snapshot.progress.rules), *rules]
+    delays = np.array([rule.max_delay for rule in rules], np.int64)
+    # A larger `max_delay` raises every floor, so that what was too old stays too old.
+    raises = np.where(np.array(kinds) == "rules", np.diff(delays, prepend=delays[0]).clip(min=0), 0)
+    version, read_in = numbers(read["version"]), numbers(read["microbatch"])
+    clocks = explode(history, "clocks")
+    return MicrobatchHistory(
+        kinds=kinds,
+        rules=rules,
+        raised=np.cumsum(raises),
+        version=version,
+        read_in=read_in,
+        clocks=clocks.append_column("microbatch", history["microbatch"].take(clocks["row"])),
+        gone=int(read_in[version < readable].max(initial=verified)),
+        verified=verified,
+    )
+
+
 def derive(
     connection: DuckDBPyConnection, sources: Mapping[str, SourceHistory], progress: Callable[[int], None]
 ) -> int:
@@ -78,22 +150,18 @@ def derive(
         if end - reported >= CHUNK:
             progress(end)
             reported = end
-    connection.register("derived", _table(batches))
+    values = [pa.array([batch[at] for batch in batches], type_) for at, type_ in enumerate(DERIVED.types)]
+    derived = pa.table(values, DERIVED).append_column("batch", pa.array(np.arange(len(batches))))
+    connection.register("derived", derived)
     connection.register("placed", pa.table({"row": row, "batch": pa.array(batch_of, pa.int64())}))
     return int(row.size)
-
-
-def _table(batches: list[Batch]) -> pa.Table:
-    """Return the derived batches with their numbers."""
-    columns = [pa.array([batch[at] for batch in batches], type_) for at, type_ in enumerate(DERIVED.types)]
-    return pa.table(columns, DERIVED).append_column("batch", pa.array(np.arange(len(batches))))
 
 
 def source_histories(connection: DuckDBPyConnection, history: MicrobatchHistory) -> dict[str, SourceHistory]:
     """Return the history of each source as its streams see it: its floor, changes of the rules, and flushes."""
     cuts, flushed = (
         {(microbatch, source): at for microbatch, source, at in connection.sql(query).fetchall()}
-        for query in (FLUSH_CUTS, FLUSHED)
+        for query in ("SELECT microbatch, source, cut FROM flush_cuts", FLUSHED)
     )
     calendar: dict[str, list[list[int]]] = {source: lists for source, *lists in connection.sql(CUTS).fetchall()}
     changed = [change for change in history.changes() if change > history.gone]

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from windrow.verify.invariants.batches import BATCHES
 from windrow.verify.invariants.books import BOOKS
-from windrow.verify.invariants.invariant import Invariant, Relation, Severity, counting, for_duckdb
 from windrow.verify.invariants.rejections import REJECTIONS
-from windrow.verify.invariants.relations import payload_bytes, views
+from windrow.verify.invariants.relations import Invariant, counting, for_duckdb, payload_bytes, views
 
-__all__ = [
-    "INVARIANTS", "SUITES", "Invariant", "Relation", "Severity", "counting", "for_duckdb", "payload_bytes", "views",
-]  # fmt: skip
+__all__ = ["INVARIANTS", "SUITES", "Invariant", "counting", "for_duckdb", "payload_bytes", "views"]
 
 SUITES = {"closed_batches": BATCHES, "rejected_messages": REJECTIONS, "books": BOOKS}
 INVARIANTS = {invariant.name: invariant for suite in SUITES.values() for invariant in suite}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from windrow.verify.invariants.invariant import identity
-from windrow.verify.invariants.relations import BATCH, MESSAGE, TOTAL, WINDOW_TYPE
+from windrow.verify.invariants.relations import BATCH, MESSAGE, TOTAL, WINDOW_TYPE, identity
 
 STREAM = "id, state, source, key, part, window_start, window_end"
 LIFE = "id, state, timeout_at, closed_at, close_reason, open_reason, opened_microbatch, closed_microbatch"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from windrow.verify.invariants.invariant import identity
-from windrow.verify.invariants.relations import MICROBATCH, ROW, SOURCE, TOTAL, VERSION
+from windrow.verify.invariants.relations import MICROBATCH, ROW, SOURCE, TOTAL, VERSION, identity
 
 COUNTS = "id, microbatch, kind, messages_read, accepted, rejected, opened, closed"
 

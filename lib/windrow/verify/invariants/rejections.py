@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from windrow.model.chunks import REASONS
 from windrow.model.messages import EARLIEST, LATEST
-from windrow.verify.invariants.invariant import encode_component
-from windrow.verify.invariants.relations import FORMAT_REJECTION, REJECTION, TOTAL
+from windrow.verify.invariants.relations import FORMAT_REJECTION, REJECTION, TOTAL, encode_component
 
 MESSAGE = "id, reason, source, key, type, event_time, received_at"
 TIMES = f"{MESSAGE}, processing_time, missed_by_us, floor_raise_us, microbatch"

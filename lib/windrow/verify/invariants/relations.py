@@ -1,14 +1,69 @@
-"""The relations that invariants check: rows of a ledger, joined with what they must agree with.
+"""Invariants, and the relations that they check: rows of a ledger, joined with what they must agree with.
 
-They use the part of Spark SQL that DuckDB supports as well. Durations are in microseconds.
+An invariant is a condition on each row of a relation, with the statement that finds failing rows. Both use the part of
+Spark SQL that DuckDB supports as well. Durations are in microseconds.
 """
 
 from __future__ import annotations
 
+import textwrap
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
 import pyarrow as pa
 
 from windrow.model.chunks import REFUSED
-from windrow.verify.invariants.invariant import Relation
+
+Severity = Literal["critical", "warning", "info"]
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A query over the views of a ledger; the names of the views are in braces.
+
+    The names of its invariants begin with `prefix`.
+    """
+
+    name: str
+    sql: str
+    prefix: str = ""
+
+    def over(self, views: Mapping[str, str]) -> str:
+        """Return the SQL over the given views: names, or subqueries in their place."""
+        return textwrap.dedent(self.sql).strip().format_map(views)
+
+    def invariant(self, name: str, about: str, shows: str, holds: str, severity: Severity = "critical") -> Invariant:
+        """Return an invariant of its rows."""
+        return Invariant(self.prefix + name, severity, about, self, shows, holds)
+
+
+@dataclass(frozen=True, slots=True)
+class Invariant:
+    """A condition on each row of a relation; NULL counts as a failure.
+
+    `about` says it in a sentence; `shows` lists the columns to show of a failing row.
+    """
+
+    name: str
+    severity: Severity
+    about: str
+    relation: Relation
+    columns: str
+    condition: str
+
+    @property
+    def fails(self) -> str:
+        """Return the condition that failing rows meet."""
+        return f"({self.condition}) IS NOT TRUE"
+
+    def statement(self, views: Mapping[str, str]) -> str:
+        """Return the SQL that selects the failing rows."""
+        rows = textwrap.indent(self.relation.over(views), "  ")
+        return f"SELECT {self.columns}\nFROM (\n{rows}\n)\nWHERE {self.fails}"
+
 
 RULES = """
     SELECT microbatch, CAST(get_json_object(max(rules), '$.window') AS BIGINT) AS longest,
@@ -27,14 +82,27 @@ EVER = f"""
     SELECT max(longest) AS longest_ever, collect_set(delay) AS delays
     FROM ({RULES})"""
 
-# What the messages of each batch are together, and how many of a type a window has: DuckDB holds both for `check`.
+# What the messages of each row are together; `inside` says it of each batch, and `types` how many of a type are in a
+# window. For `check` DuckDB holds both.
+FIGURES = {
+    "found": "array_size(messages)",
+    "content_bytes": "coalesce(aggregate(transform(messages, one -> coalesce(octet_length(one.type), 0) + {payload}), "
+    "0L, (total, bytes) -> total + bytes), 0L)",
+    "first_inside": "array_min(transform(messages, one -> one.event_time))",
+    "last_inside": "array_max(transform(messages, one -> one.event_time))",
+    "outside": "array_size(filter(messages, one -> "
+    "(one.event_time >= window_start AND one.event_time < window_end) IS NOT TRUE))",
+    "incomplete": "array_size(filter(messages, one -> one.type IS NULL OR one.received_at IS NULL))",
+    "unsorted": "array_size(filter(messages, (one, place) -> one.event_time < get(messages, place - 1).event_time))",
+}
 INSIDE = """
-    SELECT batch, min(state) AS state, count(*) AS found, sum(content_bytes) AS content_bytes,
-        min(event_time) AS first_inside, max(event_time) AS last_inside,
-        count(CASE WHEN (event_time >= window_start AND event_time < window_end) IS NOT TRUE THEN 1 END) AS outside,
-        count(CASE WHEN type IS NULL OR received_at IS NULL THEN 1 END) AS incomplete,
-        count(CASE WHEN event_time < previous_event_time THEN 1 END) AS unsorted
-    FROM {messages} GROUP BY batch"""
+    SELECT id AS batch, min(state) AS state, sum(found) AS found, sum(content_bytes) AS content_bytes,
+        min(first_inside) AS first_inside, max(last_inside) AS last_inside,
+        sum(outside) AS outside, sum(incomplete) AS incomplete, sum(unsorted) AS unsorted
+    FROM {rows} GROUP BY id"""
+MESSAGES = """
+    SELECT id AS batch, source, key, window_start, one.type AS type, one.event_time AS event_time
+    FROM {ledger} LATERAL VIEW explode(messages) AS one WHERE state IN ('open', 'closed')"""
 TYPES = """
     SELECT source, key, window_start, type, count(*) AS times, min(batch) AS batch
     FROM {messages} GROUP BY source, key, window_start, type"""
@@ -205,6 +273,37 @@ TOTAL = Relation(
 )
 
 
+def counting(invariants: Sequence[Invariant], views: Mapping[str, str]) -> list[str]:
+    """Return for each relation the SQL that counts the failing rows of its invariants, in one row of named columns."""
+    of_relation: dict[Relation, list[str]] = defaultdict(list)
+    for invariant in invariants:
+        count = f"count(CASE WHEN {invariant.fails} THEN 1 END) AS {invariant.name}"
+        of_relation[invariant.relation].append(count)
+    return [f"SELECT {', '.join(counts)} FROM ({relation.over(views)})" for relation, counts in of_relation.items()]
+
+
+@cache
+def for_duckdb(statement: str) -> str:
+    """Translate a statement from Spark SQL to DuckDB, which runs it without Spark."""
+    from sqlglot import transpile
+
+    return str(transpile(statement, read="spark", write="duckdb")[0])
+
+
+def identity(kind: str, *texts: str, **numbers: str) -> str:
+    """Return the condition that an id is `kind/component/...`: text columns are encoded, numbers stay as they are."""
+    components = [*map(encode_component, texts), *(f"CAST({number} AS STRING)" for number in numbers.values())]
+    return f"id = concat_ws('/', '{kind}', {', '.join(components)})"
+
+
+def encode_component(column: str) -> str:
+    """Return a component of an id: `%`, `/` and NUL are encoded, NULL is `%N`."""
+    text = column
+    for special, code in (("'%'", "'%25'"), ("'/'", "'%2F'"), ("chr(0)", "'%00'")):
+        text = f"replace({text}, {special}, {code})"
+    return f"coalesce({text}, '%N')"
+
+
 def payload_bytes(type_: pa.DataType, payload: str, text_bytes: str = "octet_length") -> str:
     """Return the SQL for the bytes of payloads of a type; `text_bytes` is the function for those of a text."""
     if pa.types.is_struct(type_):
@@ -214,19 +313,26 @@ def payload_bytes(type_: pa.DataType, payload: str, text_bytes: str = "octet_len
     return f"coalesce({'octet_length' if pa.types.is_binary(type_) else text_bytes}({payload}), 0)"
 
 
+def figures(payload: pa.DataType) -> list[str]:
+    """Return the columns of `FIGURES` in Spark SQL, given the type of payloads."""
+    counted = payload_bytes(payload, "one.payload")
+    return [f"{text.format(payload=counted)} AS {name}" for name, text in FIGURES.items()]
+
+
 def views(ledger: str, payload: pa.DataType | None = None) -> dict[str, str]:
     """Return the views that the relations read, as Spark SQL over `ledger`, a reference to its table.
 
     `payload` is the type of its payloads, text by default.
     """
-    counted = payload_bytes(payload or pa.string(), "one.payload")
-    messages = f"({_MESSAGES.format(ledger=ledger, payload=counted).strip()})"
+    batches = f"FROM {ledger} WHERE state IN ('open', 'closed')"
+    rows = f"(SELECT id, state, {', '.join(figures(payload or pa.string()))} {batches})"
+    messages = f"({MESSAGES.format(ledger=ledger).strip()})"
     lists = "SELECT h.microbatch, one.* FROM {ledger} AS h LATERAL VIEW explode({name}) AS one"
     return {
         "rows": f"(SELECT id, state FROM {ledger})",
-        "batches": f"(SELECT * FROM {ledger} WHERE state IN ('open', 'closed'))",
+        "batches": f"(SELECT * {batches})",
         "messages": messages,
-        "inside": f"({INSIDE.format(messages=messages).strip()})",
+        "inside": f"({INSIDE.format(rows=rows).strip()})",
         "types": f"({TYPES.format(messages=messages).strip()})",
         "rejected": f"(SELECT * FROM {ledger} WHERE state = 'rejected')",
         "microbatches": f"(SELECT * FROM {ledger} WHERE state = 'microbatch')",
@@ -235,14 +341,3 @@ def views(ledger: str, payload: pa.DataType | None = None) -> dict[str, str]:
         "progress": f"(SELECT * FROM {ledger} WHERE state = 'progress' AND id = 'progress')",
         "sources": f"(SELECT * FROM {ledger} WHERE state = 'progress' AND id <> 'progress')",
     }
-
-
-# Each message has the event time of the one before, so that no check sorts, and the bytes of its content, no payload.
-_MESSAGES = """
-SELECT id AS batch, state, source, key, window_start, window_end, inside.*
-    FROM {ledger} LATERAL VIEW explode(transform(messages, (one, at) -> named_struct(
-        'type', one.type, 'event_time', one.event_time, 'received_at', one.received_at,
-        'content_bytes', coalesce(octet_length(one.type), 0) + {payload},
-        'previous_event_time', get(messages, at - 1).event_time))) AS inside
-    WHERE state IN ('open', 'closed')
-"""

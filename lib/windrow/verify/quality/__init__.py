@@ -6,8 +6,7 @@ Each suite is a function that returns a new `ExpectationSuite` over a ledger's t
 
 from __future__ import annotations
 
-from windrow.verify.quality.checking import check
-from windrow.verify.quality.outcome import Outcome, QualityResult
+from windrow.verify.quality.checking import Outcome, QualityResult, check
 from windrow.verify.quality.suites import MAX_REJECTED, books, closed_batches, rejected_messages
 
 __all__ = ["MAX_REJECTED", "Outcome", "QualityResult", "books", "check", "closed_batches", "rejected_messages"]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windrow.errors import EngineUnavailableError, OutputFileError
+from windrow.errors import EngineUnavailableError, ExpectationBrokenError, OutputFileError, first_line
 from windrow.model.warn import MIN_COUNT
 from windrow.verify.quality.great_expectations import SITE, fresh_context, import_meanwhile, library, quiet, require
-from windrow.verify.quality.outcome import QualityResult, outcome_of
 from windrow.verify.quality.suites import MAX_REJECTED, books, closed_batches, rejected_messages
 
 if TYPE_CHECKING:
@@ -21,6 +21,55 @@ if TYPE_CHECKING:
     from windrow.verify.quality.expectation import Rows
 
 STATES = ("progress", "microbatch", "open", "closed", "rejected")
+SEVERITIES = ("info", "warning", "critical")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """An expectation of a suite: whether it holds and, if not, how many rows fail, with up to 20 of them."""
+
+    suite: str
+    name: str
+    severity: str
+    description: str
+    passed: bool
+    failed_count: int | None
+    rows: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QualityResult:
+    """The result of `check`: the ledger version, how many rows of each state it has, the outcomes, and the docs."""
+
+    ledger: str
+    ledger_version: int
+    row_counts: dict[str, int]
+    outcomes: tuple[Outcome, ...]
+    docs: str | None = None
+
+    @property
+    def empty_states(self) -> tuple[str, ...]:
+        """Return the states without rows, on which every expectation holds."""
+        return tuple(state for state, count in self.row_counts.items() if not count)
+
+    def failures(self, severity: str = "critical") -> tuple[Outcome, ...]:
+        """Return the outcomes that do not hold, of this severity or above."""
+        least = SEVERITIES.index(severity)
+        return tuple(
+            outcome for outcome in self.outcomes if not outcome.passed and SEVERITIES.index(outcome.severity) >= least
+        )
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether everything critical holds."""
+        return not self.failures()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON values."""
+        failed = {
+            severity: sum(failure.severity == severity for failure in self.failures("info")) for severity in SEVERITIES
+        }
+        return {"ok": self.ok, "failed_by_severity": failed, "empty_states": list(self.empty_states), **asdict(self)}
 
 
 def check(
@@ -46,8 +95,9 @@ def check(
     if docs is not None and Path(docs).exists() and not Path(docs).is_dir():
         raise OutputFileError(f"{docs} is a file", "Name a directory for the Data Docs.")
     import_meanwhile()
-    with quiet(), _opened(spark, ledger, suites) as (version, rows):
-        counts = _counted(rows.of_windrow)
+    with quiet(), _opened(spark, ledger, suites) as (version, rows, rows_of_user):
+        by_state = rows.ask("SELECT state, count(*) AS rows FROM {batch} GROUP BY state").to_pylist()
+        counts = dict.fromkeys(STATES, 0) | {row["state"]: row["rows"] for row in by_state}
         ours = (
             closed_batches(min_count=min_count),
             rejected_messages(max_rejected=max_rejected, min_count=min_count),
@@ -59,45 +109,34 @@ def check(
         context = fresh_context()
         outcomes = []
         for done, suite in enumerate(suites_to_run, 2):
-            outcomes += [outcome_of(suite.name, result) for result in _validated(context, suite, rows)]
+            results = _validated(context, suite, rows, rows_of_user)
+            outcomes += [_outcome(suite.name, result) for result in results]
             progress(suite.name, done, steps)
         place = None if docs is None else _documented(context, Path(docs).absolute())
     return QualityResult(ledger, version, counts, tuple(outcomes), place)
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedRows:
-    """The rows of a ledger for Windrow's expectations, and for those of the user, which may need a frame of Spark."""
-
-    of_windrow: Rows
-    of_user: Rows
-
-
 @contextmanager
 def _opened(
     spark: SparkSession | None, ledger: str, suites: Sequence[ExpectationSuite] | None
-) -> Iterator[tuple[int, CheckedRows]]:
+) -> Iterator[tuple[int, Rows, Rows]]:
+    """Yield the version, and its rows for Windrow's expectations and for those of the user, which may need Spark."""
     if spark is None:
         from windrow.verify.quality.embedded import embedded_rows
 
         with embedded_rows(ledger, suites is None or _need_messages(suites)) as (version, rows):
-            yield version, CheckedRows(rows, rows)
+            yield version, rows, rows
         return
     from windrow.verify.quality.spark import spark_rows
 
     with spark_rows(spark, ledger) as (version, on_spark, collected):
-        yield version, CheckedRows(collected or on_spark, on_spark)
+        yield version, collected or on_spark, on_spark
 
 
 def _need_messages(suites: Sequence[ExpectationSuite]) -> bool:
     from windrow.verify.quality.expectation import needs_messages
 
     return any(needs_messages(expectation) for suite in suites for expectation in suite.expectations)
-
-
-def _counted(rows: Rows) -> dict[str, int]:
-    rows_by_state = rows.ask("SELECT state, count(*) AS rows FROM {batch} GROUP BY state").to_pylist()
-    return dict.fromkeys(STATES, 0) | {row["state"]: row["rows"] for row in rows_by_state}
 
 
 def _without_spark(suite: ExpectationSuite) -> ExpectationSuite:
@@ -115,23 +154,18 @@ def _without_spark(suite: ExpectationSuite) -> ExpectationSuite:
     return library().ExpectationSuite(name=suite.name, expectations=runnable)
 
 
-def _validated(context: Any, suite: ExpectationSuite, rows: CheckedRows) -> list[Any]:
+def _validated(context: Any, suite: ExpectationSuite, rows: Rows, rows_of_user: Rows) -> list[Any]:
     """Return the results of a suite in the order of its expectations."""
-    if rows.of_windrow is rows.of_user:
-        return _results(context, suite, rows.of_user)
+    if rows is rows_of_user:
+        return _results(context, suite, rows)
     from windrow.verify.quality.expectation import is_of_windrow
 
-    gx, results = library(), dict[int, Any]()
-    for own, name in ((rows.of_windrow, suite.name), (rows.of_user, f"{suite.name}_on_spark")):
-        chosen = [
-            expectation for expectation in suite.expectations if is_of_windrow(expectation) == (own is rows.of_windrow)
-        ]
-        part = gx.ExpectationSuite(name=name, expectations=chosen)
-        results |= dict(
-            zip(
-                (id(expectation) for expectation in chosen), _results(context, part, own) if chosen else (), strict=True
-            )
-        )
+    results = dict[int, Any]()
+    for on, name, is_own in ((rows, suite.name, True), (rows_of_user, f"{suite.name}_on_spark", False)):
+        chosen = [expectation for expectation in suite.expectations if is_of_windrow(expectation) == is_own]
+        if chosen:
+            part = library().ExpectationSuite(name=name, expectations=chosen)
+            results |= dict(zip(map(id, chosen), _results(context, part, on), strict=True))
     return [results[id(expectation)] for expectation in suite.expectations]
 
 
@@ -143,6 +177,49 @@ def _results(context: Any, suite: ExpectationSuite, rows: Rows) -> list[Any]:
     results = definition.run(batch_parameters={"dataframe": frame}, result_format="COMPLETE").results
     place = {expectation.id: number for number, expectation in enumerate(known.expectations)}
     return sorted(results, key=lambda result: place.get(result.expectation_config.id, len(place)))
+
+
+def _outcome(suite: str, result: Any) -> Outcome:
+    """Return the outcome of one validated expectation. Raises ExpectationBrokenError for one that did not run."""
+    config = result.expectation_config
+    meta = config.meta or {}
+    name = str(meta.get("name") or config.type)
+    raised = _raised(result.exception_info or {})
+    if raised:
+        raise ExpectationBrokenError(
+            f"the expectation {name} of {suite} did not run: {first_line(Exception(raised))}",
+            "Correct the query of your own expectation; for Windrow's, check that this version wrote the ledger.",
+        )
+    results = result.result or {}
+    failed = results.get("observed_value", results.get("unexpected_count"))
+    details = results.get("details") or {}
+    rows = tuple(
+        {column: _value(value) for column, value in row.items()}
+        for row in details.get("unexpected_rows") or ()
+        if isinstance(row, dict)
+    )
+    return Outcome(
+        suite=suite,
+        name=name,
+        severity=str(getattr(config.severity, "value", config.severity)),
+        description=config.description or name,
+        passed=bool(result.success),
+        failed_count=failed if isinstance(failed, int) else None,
+        rows=() if result.success else rows[:20],
+    )
+
+
+def _raised(info: dict[str, Any]) -> str:
+    """Return the message of the first exception: there is one for the expectation, or one for each of its metrics."""
+    infos = [info, *(part for part in info.values() if isinstance(part, dict))]
+    return next((str(info.get("exception_message")) for info in infos if info.get("raised_exception")), "")
+
+
+def _value(value: Any) -> Any:
+    """Return a JSON value; Spark returns times in the machine's time zone, without naming it."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
 def _documented(context: Any, directory: Path) -> str:

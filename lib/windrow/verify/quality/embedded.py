@@ -13,18 +13,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
+from duckdb import DuckDBPyConnection
 
 from windrow.delta.query import execute
 from windrow.model import tables
 from windrow.reading.tables import Ledger, open_ledger
 from windrow.verify.invariants import for_duckdb, payload_bytes, views
-from windrow.verify.invariants.relations import TYPES
+from windrow.verify.invariants.relations import INSIDE, TYPES
 from windrow.verify.quality.great_expectations import SITE
 
 if TYPE_CHECKING:
     import pandas as pd
-    from duckdb import DuckDBPyConnection
-
 ROWS = "rows"  # the attribute of a pandas frame that refers to the rows
 STATES = {"batches": ("open", "closed"), "rejected": ("rejected",), "books": ("microbatch", *tables.CONTROL)}
 LONG = ("messages", "payload", "content", "digests")  # columns that only an expectation of the user may need
@@ -47,12 +46,6 @@ FROM (
         list_transform(messages, lambda one: coalesce(strlen(one.type), 0) + {payload}) AS bytes
     FROM ledger
 )
-"""
-INSIDE = """
-CREATE TABLE inside AS SELECT id AS batch, min(state) AS state, sum(found) AS found,
-    sum(content_bytes) AS content_bytes, min(first_inside) AS first_inside, max(last_inside) AS last_inside,
-    sum(outside) AS outside, sum(incomplete) AS incomplete, sum(unsorted) AS unsorted
-FROM contents GROUP BY id
 """
 HASHES = """
 CREATE TEMP TABLE messages_again AS SELECT message_hash FROM (
@@ -113,12 +106,6 @@ class EmbeddedRows:
         return source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("ledger"), frame
 
 
-def rows_of(frame: pd.DataFrame) -> EmbeddedRows:
-    """Return the rows to which a frame refers."""
-    rows: EmbeddedRows = frame.attrs[ROWS]
-    return rows
-
-
 @contextmanager
 def embedded_rows(location: str, with_messages: bool) -> Iterator[tuple[int, EmbeddedRows]]:
     """Yield the latest version of a ledger at a path and its rows, with what is asked of messages or without.
@@ -141,7 +128,8 @@ def _load_messages(ledger: Ledger) -> None:
     """Create `inside`, `messages` and `types`, in one pass over the messages."""
     payload = payload_bytes(ledger.payload, "one.payload", "strlen")
     with ledger.opened(("open", "closed"), BATCHES) as connection:
-        for statement in (CONTENTS.format(payload=payload), INSIDE, HASHES, EACH, MESSAGES):
+        inside = f"CREATE TABLE inside AS {INSIDE.format(rows='contents')}"
+        for statement in (CONTENTS.format(payload=payload), inside, HASHES, EACH, MESSAGES):
             connection.execute(statement)
         connection.execute(f"CREATE TABLE types AS {TYPES.format(messages=AGAIN)}")
 

@@ -21,7 +21,7 @@ from great_expectations.expectations.metrics.table_metric_provider import TableM
 
 from windrow.reading.values import records
 from windrow.verify.invariants import INVARIANTS, Invariant, counting
-from windrow.verify.quality.embedded import EmbeddedRows, rows_of
+from windrow.verify.quality.embedded import ROWS, EmbeddedRows
 from windrow.verify.quality.spark import OVER, SparkRows
 
 EXAMPLES = 20
@@ -45,7 +45,7 @@ class LedgerMetric(TableMetricProvider):
 
     @metric_value(engine=PandasExecutionEngine)
     def _pandas(cls, **named: Any) -> Any:  # noqa: N805 - the same
-        return cls.compute(named["metric_value_kwargs"], rows_of(_frame(named)))
+        return cls.compute(named["metric_value_kwargs"], _frame(named).attrs[ROWS])
 
 
 class FailingRows(LedgerMetric):

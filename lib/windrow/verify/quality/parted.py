@@ -7,7 +7,8 @@ The others need no messages, so they are checked over the rows of all streams.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+
+from duckdb import DuckDBPyConnection
 
 from windrow.reading.values import records
 from windrow.verify.invariants import INVARIANTS, Invariant, counting
@@ -15,9 +16,6 @@ from windrow.verify.invariants.relations import TYPES
 from windrow.verify.quality.embedded import EmbeddedRows
 from windrow.verify.quality.spark import SparkRows
 from windrow.verify.report import EXAMPLES, Difference
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
 
 CRITICAL = [invariant for invariant in INVARIANTS.values() if invariant.severity == "critical"]
 BY_STREAM = [
@@ -94,10 +92,7 @@ COMMON = {
     "progress": "FROM control_rows",
     "sources": "FROM source_rows",
 }
-OF_PART = COMMON | {
-    "batches": BATCHES.format("main.batches"),
-    "rejected": REJECTED.format("main.rejected"),
-}
+OF_PART = COMMON | {"batches": BATCHES.format("main.batches"), "rejected": REJECTED.format("main.rejected")}
 OF_ALL = COMMON | {
     "batches": BATCHES.format("all_batches"),
     "rejected": REJECTED.format("all_rejected"),
@@ -133,6 +128,7 @@ def check_part(connection: DuckDBPyConnection) -> Iterator[Difference]:
 
 def check_overall(connection: DuckDBPyConnection) -> Iterator[Difference]:
     """Check the invariants that need no messages, of all streams."""
+    create_views(connection, "overall")
     return _check(EmbeddedRows(connection), OVERALL, {name: f"overall.{name}" for name in OF_ALL})
 
 

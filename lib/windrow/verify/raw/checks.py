@@ -65,7 +65,6 @@ def _ids(raw: RawRows) -> Iterator[Difference]:
 
 
 def _as_named(rows: pa.Table, expected: pa.ChunkedArray) -> Iterator[Difference]:
-    """Compare the ids of rows with the expected ones."""
     wrong = pc.invert(pc.fill_null(pc.equal(rows["id"], expected), False))
     examples = rows.select(["id"]).append_column("by its columns", expected).filter(wrong)
     yield from difference_in_rows("ids", "the id that the columns make", examples, "rows with another id")

@@ -61,22 +61,21 @@ def read_raw_depot(
     except UNREADABLE:
         return DepotMessages.unread(rows, first, last, "cannot be formatted again, because some can no longer be read")
     chunks.close_blocks()
-    beside: list[tuple[RawRows, pa.Table]] = []
+    beside: list[tuple[pa.Table, ...]] = []
 
     def messages() -> Iterator[pa.Table]:
         for part in divide([chunks.byte_count], chunks.max_memory_bytes) or [()]:
             formatted, *others = _formatted(chunks.read("chunks", part).read_all(), ledger)
-            beside.append((others[0], others[1]))
+            beside.append(tuple(others))
             yield from formatted
 
     per_version = add_messages(messages(), rows)
-    formatted = RawRows(*(pa.concat_tables(getattr(raw, name) for raw, _ in beside) for name in RawRows.__slots__))
-    several = pa.concat_tables(places for _, places in beside)
-    return DepotMessages(per_version, first, first, last, formatted=formatted, several=several)
+    *raw, several = map(pa.concat_tables, zip(*beside, strict=True))
+    return DepotMessages(per_version, first, first, last, formatted=RawRows(*raw), several=several)
 
 
-def _formatted(rows: pa.Table, ledger: Ledger) -> tuple[list[pa.Table], RawRows, pa.Table]:
-    """Format all chunks of some raw sources; return messages, what is beside them, and places of swallowing records."""
+def _formatted(rows: pa.Table, ledger: Ledger) -> tuple[list[pa.Table], pa.Table, pa.Table, pa.Table, pa.Table]:
+    """Format all chunks of some raw sources; return messages, `RawRows`, and the places of swallowing records."""
     messages, rejected, byte_count = list[pa.Table](), [REJECTED.empty_table()], [BYTES.empty_table()]
     partial, framings = SCHEMA.empty_table(), Framings()
     for (mapping, recorded), versions in _legs(rows, ledger):
@@ -90,8 +89,8 @@ def _formatted(rows: pa.Table, ledger: Ledger) -> tuple[list[pa.Table], RawRows,
         messages.append(_messages(staged.fields, columns, way, ledger.payload))
         rejected.append(_rejected(staged.rejects))
         byte_count.append(_bytes(own, decoded=format_.codec != "none"))
-    beside = RawRows(pa.concat_tables(rejected), partial.select(list(PARTIAL)), pa.concat_tables(byte_count))
-    return messages, beside, framings.several(partial)
+    beside = pa.concat_tables(rejected), partial.select(list(PARTIAL)), pa.concat_tables(byte_count)
+    return messages, *beside, framings.several(partial)
 
 
 def _chunks(table: DepotTable, first: int, last: int, without: Collection[int]) -> Iterator[pa.Table]:
@@ -126,7 +125,6 @@ def _format(recorded: str | None) -> Format:
 
 
 def _after(before: pa.Table, changed: pa.Table) -> pa.Table:
-    """Return the partial rows of a ledger after a change."""
     kept = before.filter(pc.invert(pc.is_in(before["id"], changed["id"].combine_chunks())))
     return pa.concat_tables([kept, changed.filter(pc.invert(pc.fill_null(changed[tables.DELETED], False)))])
 
