@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.markup import escape
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from windrow.ingest.raw_files import RawIngestResult
     from windrow.settings.settings import Settings
 
+R = TypeVar("R")
 TABLES: dict[str, Format] = {"parquet": "parquet", "delta": "delta"}
 MAX_CELL = 40  # letters of a value that --check shows
 
@@ -74,16 +76,11 @@ def ingest_files(settings: Settings, files: list[str], format_: str, quiet: bool
     if format_ not in TABLES:
         known = ", ".join([*TABLES, *names()])
         raise SettingsError(f"--format {format_!r} is not known", f"Known are {known}.")
-    results = []
     with count_messages("ingest", quiet) as progress:
         writer = writer_of(open_engine(settings), settings)
         columns, kind = settings.ingest.columns, TABLES[format_]
         taken = ingest_into(writer, files, columns, kind, settings.retention, progress)
-        for ingested in taken:
-            results.append(ingested)
-            if not quiet:
-                print_line(_sentence(ingested))
-    return results
+        return list(_told(taken, _sentence, quiet))
 
 
 def ingest_raw(
@@ -92,7 +89,6 @@ def ingest_raw(
     """Ingest raw files as `ingest_files` does others."""
     from windrow.ingest.raw_files import ingest as ingest_into
 
-    results = []
     with byte_count("ingest", quiet) as progress:
         taken = ingest_into(
             location,
@@ -103,11 +99,14 @@ def ingest_raw(
             part=settings.format,
             progress=progress,
         )
-        for ingested in taken:
-            results.append(ingested)
-            if not quiet:
-                print_line(_raw_sentence(ingested))
-    return results
+        return list(_told(taken, _raw_sentence, quiet))
+
+
+def _told(results: Iterable[R], sentence: Callable[[R], str], quiet: bool) -> Iterator[R]:
+    for result in results:
+        if not quiet:
+            print_line(sentence(result))
+        yield result
 
 
 def _raw_sentence(ingested: RawIngestResult) -> str:

@@ -9,10 +9,9 @@ from typing import Annotated
 
 import typer
 
-from windrow.cli.shared_options import CommandContext, TopologyArgument, command
+from windrow.cli.shared_options import CommandContext, TopologyArgument, command, refuse
 from windrow.cli.status import FailIf
 from windrow.cli.terminal import stderr_console
-from windrow.errors import SettingsError
 from windrow.model import durations
 from windrow.runtime.wall_clock import WallClock
 
@@ -86,8 +85,7 @@ def ui(
 
     lasts = None if duration is None else durations.microseconds(duration, "--duration") / 1_000_000
     seconds = durations.microseconds(interval, "--interval") / 1_000_000
-    if seconds < MIN_SECONDS:
-        raise SettingsError(f"--interval {interval} is too short", f"Use at least {MIN_SECONDS:g}s.")
+    refuse((seconds < MIN_SECONDS, f"--interval {interval} is too short", f"Use at least {MIN_SECONDS:g}s."))
     view: BatcherView | TopologyView
     if topology is None:
         call.settings()  # invalid ones end the command now, not every page

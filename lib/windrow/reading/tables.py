@@ -80,10 +80,6 @@ class SparkDepot(SparkTable, Protocol):
     def mapped_as(self, recorded: Mapping[int, str | None]) -> Self:
         """Return the depot with the mappings that the history of a ledger recorded."""
 
-    @property
-    def names(self) -> list[str]:
-        """Return the names of the columns of the table, before they are mapped."""
-
     def version(self) -> int:
         """Return the latest version."""
 
@@ -388,7 +384,8 @@ def open_depot(location: str, ledger: Ledger, progress: Progress) -> DepotTable:
 
 def column_names(depot: DepotTable) -> set[str]:
     """Return the names of the columns of the table of a depot, before they are mapped."""
-    return set(identity(depot).schema.names if isinstance(depot, DeltaTable) else depot.names)
+    table = identity(depot) if isinstance(depot, DeltaTable) else depot.table
+    return set(table.schema.names)
 
 
 def skipped_versions(ledger: Ledger, depot: str | None = None) -> tuple[int, ...]:
