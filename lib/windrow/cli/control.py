@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from windrow.cli.running import run_and_print, run_topology
-from windrow.cli.shared_options import CommandContext, Required, TopologyArgument, command
+from windrow.cli.shared_options import CommandContext, TopologyArgument, command
 from windrow.errors import SettingsError
 from windrow.model import timestamps as moments
 
@@ -65,7 +65,7 @@ def resume(call: CommandContext, topology: TopologyArgument = None) -> None:
 @command("config engine", example="windrow rollback words:topology --to-microbatch 12")
 def rollback(
     call: CommandContext,
-    topology: Required,
+    topology: Annotated[str, typer.Argument(metavar="MODULE:NAME", help="The topology.")],
     to_microbatch: Annotated[int, typer.Option(min=0, help="Last microbatch to keep; 0: none.")],
 ) -> None:
     """Take a topology back to its state after a microbatch.

@@ -31,7 +31,6 @@ IfExists = Annotated[bool, "Without a table, say so and end with status 0 instea
 TopologyArgument = Annotated[
     str | None, typer.Argument(metavar="[MODULE:NAME]", help="A topology of yours. Default: the batcher.")
 ]
-Required = Annotated[str, typer.Argument(metavar="MODULE:NAME", help="The topology.")]
 Key = Annotated[str | None, "Only this key."]
 Source = Annotated[str | None, "Only this source."]
 # The help of the options that `@command` adds.

@@ -34,15 +34,13 @@ from windrow.errors import NotFoundError, SettingsError
 from windrow.model import canonical, tables
 from windrow.model.chain import CHAIN, LINKED, row_digests
 from windrow.model.hash_tree import NODE, HashTree
-from windrow.reading.digests import batch_digests, rejection_digests
+from windrow.reading.digests import BATCH_SQL, REJECTED_SQL, batch_digests, rejection_digests
 from windrow.reading.tables import Ledger, quote_text, time_literal
 from windrow.reading.warnings import first_names
 
 FORMAT = 1
 NAMED = 4  # in an error: a guess at what fits two lines
 LATER = "Prove it once the batch is closed; until then the message may move to another one."
-BATCHES = ", ".join([*canonical.BATCH, "closed_microbatch AS microbatch", "messages"])
-REJECTIONS = ", ".join([*canonical.REJECTED, "microbatch"])
 HISTORY = ", ".join(["microbatch", *LINKED])
 SUPERSEDED = ("id", "reason", "superseded_id", "superseded_by", "microbatch")
 OF_REJECTIONS = ("rejected", "record", "chunk")  # how ids of rejections begin
@@ -111,7 +109,7 @@ class Certifier:
         if placed := self._batch_of(message):
             batch, row = placed
             return self._document(row, batch=batch)
-        rows = self._ledger.rows("rejected", REJECTIONS, message.condition("event_time", "event_time"), "ORDER BY id")
+        rows = self._ledger.rows("rejected", REJECTED_SQL, message.condition("event_time", "event_time"), "ORDER BY id")
         rejected = [row for row in _in_numbers(rows) if message.is_(row)]
         if not rejected:
             raise self._missing(message)
@@ -122,7 +120,7 @@ class Certifier:
 
     def of_rejection(self, id_: str) -> Document:
         """Return the certificate of a rejection by its id. Raises NotFoundError."""
-        rows = self._ledger.rows("rejected", REJECTIONS, f"id = {quote_text(id_)}")
+        rows = self._ledger.rows("rejected", REJECTED_SQL, f"id = {quote_text(id_)}")
         if not rows.num_rows:
             raise NotFoundError(f"there is no rejection {id_}", "List them with: windrow show --rejected")
         [row] = _in_numbers(rows)
@@ -137,7 +135,7 @@ class Certifier:
 
     def _batch_of(self, message: MessageName) -> tuple[Document, Mapping[str, Any]] | None:
         """Return the closed batches of the window that has a message, and the message with its stream."""
-        rows = self._ledger.rows("closed", BATCHES, message.condition("window_start", "window_end"), "ORDER BY part")
+        rows = self._ledger.rows("closed", BATCH_SQL, message.condition("window_start", "window_end"), "ORDER BY part")
         matches = [
             {"source": batch["source"], "key": batch["key"], "microbatch": batch["microbatch"], **inside, "row": number}
             for number, batch in enumerate(_in_numbers(rows))
@@ -199,14 +197,14 @@ def _leaves(ledger: Ledger, progress: Callable[[int], None]) -> pa.Table:
 
 def _digested(ledger: Ledger) -> Iterator[pa.Table]:
     """Yield `begin_name, begin, end, part, microbatch, digest` of batches, rejections and microbatches."""
-    for piece in ledger.pieces("closed", BATCHES):
+    for piece in ledger.pieces("closed", BATCH_SQL):
         rows = times_to_numbers(to_plain_types(piece))
         streams = tables.identifier(tables.BATCH_ID, *(combine_chunks(rows[name]) for name in ("source", "key")))
         digests = batch_digests(piece)
         yield _leaf(streams, rows["window_start"], rows["window_end"], rows["part"], digests)
-    for piece in ledger.pieces("rejected", REJECTIONS):
+    for piece in ledger.pieces("rejected", REJECTED_SQL):
         yield _single_places(rejection_digests(piece))
-    for piece in ledger.pieces("amended", BATCHES):
+    for piece in ledger.pieces("amended", BATCH_SQL):
         yield _single_places(batch_digests(piece))
     for piece in ledger.pieces("superseded", ", ".join(SUPERSEDED)):
         encoded = canonical.digests(canonical.fields([combine_chunks(piece[name]) for name in SUPERSEDED]))
