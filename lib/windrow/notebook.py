@@ -110,7 +110,7 @@ class Notebook:
     def messages(self, limit: int = MAX_MESSAGES) -> pa.Table:
         """Return the depot's last messages and the `version` of each; Spark is only used if the depot is no path."""
         if _is_here(self.settings.depot):
-            from windrow.reading.recent import recent
+            from windrow.reading.feed import recent
 
             chosen = self.settings
             return recent(chosen.depot, chosen.depot_columns, limit, payload_type=chosen.payload_type).messages

@@ -91,7 +91,7 @@ class TestFailIf:
 
     def test_help_names_the_figures(self) -> None:
         """The help of --fail-if names every figure."""
-        help_ = FailIf.__metadata__[0].help  # type: ignore[attr-defined]
+        help_ = FailIf.__metadata__[0]  # type: ignore[attr-defined]
         assert all(name in help_ for name in FIGURES)
 
 

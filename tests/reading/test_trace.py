@@ -16,7 +16,7 @@ from tests.engine.world import World
 from tests.messages import HOUR, SECOND, log, message, table
 from windrow.errors import ExpressionError, NotFoundError
 from windrow.reading import Arrival, trace
-from windrow.reading.recent import recent
+from windrow.reading.feed import recent
 
 FEED = "delta.enableChangeDataFeed"
 

@@ -1,4 +1,4 @@
-"""The command line. Each command is a file of its name, thin over the library; this one runs them.
+"""The command line. Each command is a function of its name, thin over the library; this module runs them.
 
 Exit status: 0 done, 1 a check found a difference, 2 wrong usage or settings, 3 the world failed.
 """
@@ -42,8 +42,12 @@ PANELS = {
     "Check": ("verify", "quality", "replay", "amend", "prove"),
     "Topologies": ("rollback",),
 }
+# The modules of commands; the others are called like theirs.
+MODULES = dict.fromkeys(("tick", "pause", "resume", "rollback"), "control")
+MODULES |= {"amend": "replay", "recover": "maintain", "ui": "report"}
 COMMANDS: dict[str, list[shared_options.Command]] = {
-    panel: [getattr(import_module(f"windrow.cli.{name}"), name) for name in names] for panel, names in PANELS.items()
+    panel: [getattr(import_module(f"windrow.cli.{MODULES.get(name, name)}"), name) for name in names]
+    for panel, names in PANELS.items()
 }
 for panel, commands in COMMANDS.items():
     for entry in commands:
@@ -95,11 +99,7 @@ def select_commands(words: Sequence[str]) -> typer.Typer:
     take longer to build than a small ledger to read.
     """
     first = words[0] if words else ""
-    matching = [
-        registered
-        for registered in app.registered_commands
-        if registered.callback and registered.callback.__name__ == first
-    ]
+    matching = [each for each in app.registered_commands if each.callback and each.callback.__name__ == first]
     narrow = copy(app)
     narrow.registered_commands = matching or app.registered_commands
     return narrow

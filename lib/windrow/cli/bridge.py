@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from windrow.cli.progress import count_messages
-from windrow.cli.shared_options import CommandContext, command
+from windrow.cli.shared_options import CommandContext, command, refuse
 from windrow.cli.terminal import stderr_console
-from windrow.errors import SettingsError
 from windrow.model.durations import SECOND, microseconds
 from windrow.model.printable import pluralize
 from windrow.settings.path_cache import PRODUCE
@@ -30,22 +29,14 @@ KINDS = ("mqtt", "kafka")
 def bridge(
     call: CommandContext,
     kind: Annotated[str, typer.Argument(help="What is bridged: mqtt or kafka.")],
-    broker: Annotated[
-        str | None,
-        typer.Option("--broker", help="HOST or HOST:PORT, mqtts://HOST with TLS; for kafka several, with commas."),
-    ] = None,
+    broker: Annotated[str | None, "HOST or HOST:PORT, mqtts://HOST with TLS; for kafka several, with commas."] = None,
     topic: Annotated[
-        list[str] | None,
-        typer.Option("--topic", help="Topic, for mqtt a pattern, e.g. plant/{key}/{type...}; may be repeated."),
+        list[str] | None, "Topic, for mqtt a pattern, e.g. plant/{key}/{type...}; may be repeated."
     ] = None,
-    client_id: Annotated[
-        str | None, typer.Option("--client-id", help="mqtt: name of the session that the broker keeps for this bridge.")
-    ] = None,
-    group: Annotated[
-        str | None, typer.Option("--group", help="Consumer group, or shared subscription; its members share the work.")
-    ] = None,
-    until_end: Annotated[bool, typer.Option("--until-end", help="kafka: end when everything was read.")] = False,
-    duration: Annotated[str | None, typer.Option("--duration", help="Stop after this long, e.g. 10m.")] = None,
+    client_id: Annotated[str | None, "mqtt: name of the session that the broker keeps for this bridge."] = None,
+    group: Annotated[str | None, "Consumer group, or shared subscription; its members share the work."] = None,
+    until_end: Annotated[bool, "kafka: end when everything was read."] = False,
+    duration: Annotated[str | None, "Stop after this long, e.g. 10m."] = None,
 ) -> None:
     """Send the messages of an MQTT or Kafka broker into the depot.
 
@@ -54,8 +45,7 @@ def bridge(
     message is in the depot once. `[mqtt]` and `[kafka]` in the settings hold everything else, and are the only places
     for passwords.
     """
-    if kind not in KINDS:
-        raise SettingsError(f"{kind!r} cannot be bridged", f"Say {', '.join(KINDS)}.")
+    refuse((kind not in KINDS, f"{kind!r} cannot be bridged", f"Say {', '.join(KINDS)}."))
     seconds = None if duration is None else microseconds(duration, "--duration") / SECOND
     flags: dict[str, Any] = {"topics": topic or None}
     if kind == "kafka":
@@ -63,9 +53,10 @@ def bridge(
     else:
         flags |= {"broker": broker, "client_id": client_id, "share_name": group}
     part = {name: value for name, value in flags.items() if value is not None} or None
-    if client_id if kind == "kafka" else until_end:
-        name = "--client-id is for mqtt" if kind == "kafka" else "--until-end is for kafka"
-        raise SettingsError(f"{name}, not for {kind}", "Leave it out.")
+    refuse(
+        (kind == "kafka" and client_id, "--client-id is for mqtt, not for kafka", "Leave it out."),
+        (kind == "mqtt" and until_end, "--until-end is for kafka, not for mqtt", "Leave it out."),
+    )
     chosen = call.path_settings("depot", instead=PRODUCE, **{kind: part})
     from windrow.cli.watching import stop_on_signals
     from windrow.operate.log import logging_to

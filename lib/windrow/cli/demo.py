@@ -8,8 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from windrow.cli import running
 from windrow.cli.ingest import ingest_files
 from windrow.cli.shared_options import CommandContext, command, print_line
@@ -33,9 +31,7 @@ RULES = {"window": "45s", "max_delay": "30s", "on_repeat": "keep"}
 @command("engine", example="windrow demo --engine embedded")
 def demo(
     call: CommandContext,
-    into: Annotated[
-        Path, typer.Option("--into", help="Directory for the tables, the picture, the report and the settings.")
-    ] = Path("demo"),
+    into: Annotated[Path, "Directory for the tables, the picture, the report and the settings."] = Path("demo"),
 ) -> None:
     """Batch five minutes of real measurements, and draw a picture.
 
@@ -162,7 +158,7 @@ def _print(result: dict[str, Any], into: Path, query: str) -> None:
     print_line("\nTry:")
     for arguments in ("status", "show --rejected", "verify"):
         print_line(f"  {_windrow()} {arguments} --config {config}")
-    print_line(f"and in Spark SQL:\n{query}", markup=False)
+    print_line(f"and in Spark SQL:\n{query}")
 
 
 def _windrow() -> str:

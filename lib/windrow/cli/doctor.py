@@ -9,7 +9,6 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.markup import escape
 
 from windrow.cli.shared_options import CommandContext, TopologyArgument, command, platform_reads, print_line
@@ -29,9 +28,7 @@ COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 def doctor(
     call: CommandContext,
     topology: TopologyArgument = None,
-    start_spark: Annotated[
-        bool, typer.Option("--start-spark", help="Start Spark too, which fetches Delta's jars when they are not here.")
-    ] = False,
+    start_spark: Annotated[bool, "Start Spark too, which fetches Delta's jars when they are not here."] = False,
 ) -> int:
     """Find what is wrong with the machine, settings and tables.
 
@@ -83,7 +80,6 @@ def _settings(call: CommandContext) -> Settings:
 
 
 def _print(findings: Sequence[Finding], errors: int, warnings: int) -> None:
-    """Print a table for each thing that was examined, and how much is wrong."""
     from rich.table import Table
 
     for about, group in groupby(findings, lambda finding: finding.about):
@@ -98,6 +94,5 @@ def _print(findings: Sequence[Finding], errors: int, warnings: int) -> None:
             hint = f"\n[dim]{escape(finding.hint)}[/dim]" if finding.hint else ""
             table.add_row(f"[{colour}]{finding.level}[/{colour}]", finding.code, escape(finding.message) + hint)
         stdout_console.print(table)
-    print_line(
-        f"{pluralize(errors, 'error')}, {pluralize(warnings, 'warning')}" if errors + warnings else "nothing is wrong"
-    )
+    wrong = f"{pluralize(errors, 'error')}, {pluralize(warnings, 'warning')}"
+    print_line(wrong if errors + warnings else "nothing is wrong")

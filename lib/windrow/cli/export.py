@@ -6,8 +6,6 @@ import os
 import sys
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from windrow.cli.progress import steps
 from windrow.cli.shared_options import CommandContext, Key, Source, command, print_line
 from windrow.cli.terminal import stderr_console
@@ -18,40 +16,25 @@ from windrow.model.printable import pluralize
 if TYPE_CHECKING:
     from windrow.reading.export import ExportResult
 
-Out = Annotated[str, typer.Option("--out", help="File to write; - is standard output (not for parquet).")]
-Format = Annotated[str | None, typer.Option("--format", help="parquet, csv, json, or raw. Default: the file's ending.")]
-Since = Annotated[
-    str | None, typer.Option("--since", help="Only what came after this position, as printed by the previous export.")
-]
-
 
 @command("config ledger engine", example="windrow export --out closed.parquet")
 def export(
     call: CommandContext,
-    out: Out,
-    format_: Format = None,
-    messages: Annotated[
-        bool, typer.Option("--messages", help="One row for each message of the closed batches.")
-    ] = False,
+    out: Annotated[str, "File to write; - is standard output (not for parquet)."],
+    format_: Annotated[str | None, "parquet, csv, json, or raw. Default: the file's ending."] = None,
+    messages: Annotated[bool, "One row for each message of the closed batches."] = False,
     pivot: Annotated[
-        bool,
-        typer.Option(
-            "--pivot", help="One row of numbers for each batch: a column for each type, or six where repeats are kept."
-        ),
+        bool, "One row of numbers for each batch: a column for each type, or six where repeats are kept."
     ] = False,
-    type_: Annotated[
-        list[str] | None, typer.Option("--type", help="With --pivot: a column for this type; repeatable. Default: all.")
-    ] = None,
-    rejected: Annotated[bool, typer.Option("--rejected", help="The rejected messages.")] = False,
-    open_: Annotated[
-        bool, typer.Option("--open", help="Open batches too, as they are now; the column state tells them apart.")
-    ] = False,
+    type_: Annotated[list[str] | None, "With --pivot: a column for this type; repeatable. Default: all."] = None,
+    rejected: Annotated[bool, "The rejected messages."] = False,
+    open_: Annotated[bool, "Open batches too, as they are now; the column state tells them apart."] = False,
     source: Source = None,
     key: Key = None,
-    from_: Annotated[str | None, typer.Option("--from", help="Windows that begin at this time or later.")] = None,
-    to: Annotated[str | None, typer.Option("--to", help="Windows that begin before this time, ISO 8601.")] = None,
-    since: Since = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if there is one.")] = False,
+    from_: Annotated[str | None, "Windows that begin at this time or later."] = None,
+    to: Annotated[str | None, "Windows that begin before this time, ISO 8601."] = None,
+    since: Annotated[str | None, "Only what came after this position, as printed by the previous export."] = None,
+    overwrite: Annotated[bool, "Replace the file if there is one."] = False,
 ) -> None:
     """Write closed batches or rejected messages to a file.
 
@@ -95,4 +78,4 @@ def _print(result: ExportResult) -> None:
     if result.file == "-":
         stderr_console.print(text, markup=False, soft_wrap=True)
     else:
-        print_line(text, markup=False)
+        print_line(text)

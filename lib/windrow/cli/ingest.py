@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from rich.markup import escape
 
-from windrow.cli.format_check import check_files
 from windrow.cli.progress import byte_count, count_messages
-from windrow.cli.shared_options import CommandContext, command, print_line
+from windrow.cli.shared_options import CommandContext, command, print_line, print_markup, refuse, text_table
+from windrow.cli.terminal import stdout_console
 from windrow.errors import SettingsError
 from windrow.formats.installed import names
 from windrow.model.printable import pluralize
@@ -16,11 +18,14 @@ from windrow.runtime.wall_clock import WallClock
 from windrow.settings.path_cache import INGEST_RAW
 
 if TYPE_CHECKING:
+    from windrow.ingest.format_check import FormatCheckResult
     from windrow.ingest.ingest import Format, IngestResult
     from windrow.ingest.raw_files import RawIngestResult
     from windrow.settings.settings import Settings
 
+R = TypeVar("R")
 TABLES: dict[str, Format] = {"parquet": "parquet", "delta": "delta"}
+MAX_CELL = 40  # letters of a value that --check shows
 
 
 @command("config depot engine", example="windrow ingest data/*.parquet   or   windrow ingest readings.csv --check")
@@ -29,21 +34,12 @@ def ingest(
     files: Annotated[
         list[str], typer.Argument(help="Files, or Delta tables with --format delta; - is standard input, if raw.")
     ],
-    format_: Annotated[
-        str,
-        typer.Option("--format", help="parquet or delta; for raw files the type of [format], such as csv."),
-    ] = "parquet",
-    raw_source: Annotated[
-        str | None, typer.Option("--raw-source", help="Raw source that a raw file is. Default: its path as given.")
-    ] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Only read raw files as a run would, and show good and bad records.")
-    ] = False,
-    rejects: Annotated[
-        str | None, typer.Option("--rejects", help="With --check: new file for the bytes of the bad records.")
-    ] = None,
+    format_: Annotated[str, "parquet or delta; for raw files the type of [format], such as csv."] = "parquet",
+    raw_source: Annotated[str | None, "Raw source that a raw file is. Default: its path as given."] = None,
+    check: Annotated[bool, "Only read raw files as a run would, and show good and bad records."] = False,
+    rejects: Annotated[str | None, "With --check: new file for the bytes of the bad records."] = None,
     sample: Annotated[
-        int, typer.Option("--sample", min=0, help="With --check: how many records to show, of the good and of the bad.")
+        int, typer.Option(min=0, help="With --check: how many records to show, of the good and of the bad.")
     ] = 5,
 ) -> int:
     """Append files to the depot, each file once.
@@ -53,22 +49,18 @@ def ingest(
     what `depot.columns` makes of the good ones; exit status 1 for a bad record.
     """
     if check:
-        return check_files(call, files, rejects, sample)
-    if rejects is not None:
-        raise SettingsError("--rejects goes with --check", "Give both, or none.")
+        return _check(call, files, rejects, sample)
+    refuse((rejects is not None, "--rejects goes with --check", "Give both, or none."))
     if format_ not in TABLES and format_ in names():
         chosen = call.path_settings("depot", instead=INGEST_RAW)
-        if chosen.format.type not in {None, format_}:
-            raise SettingsError(
-                f"--format {format_}, but [format] type = {chosen.format.type!r}",
-                "Make them the same, or leave out --format.",
-            )
+        type_ = chosen.format.type
+        differs = f"--format {format_}, but [format] type = {type_!r}"
+        refuse((type_ not in {None, format_}, differs, "Make them the same, or leave out --format."))
         read = ingest_raw(chosen, chosen.depot, files, raw_source, quiet=call.json)
         size, chunks = (sum(getattr(result, name) for result in read) for name in ("byte_count", "chunk_count"))
         call.answer({"byte_count": size, "chunk_count": chunks, "files": read})
         return 0
-    if raw_source is not None:
-        raise SettingsError(f"--raw-source is for raw files, not for --format {format_}", "Leave it out.")
+    refuse((raw_source is not None, f"--raw-source is for raw files, not for --format {format_}", "Leave it out."))
     chosen = call.engine_settings()
     results = ingest_files(chosen, files, format_, quiet=call.json)
     call.answer({"message_count": sum(file.message_count for file in results), "files": results})
@@ -84,30 +76,19 @@ def ingest_files(settings: Settings, files: list[str], format_: str, quiet: bool
     if format_ not in TABLES:
         known = ", ".join([*TABLES, *names()])
         raise SettingsError(f"--format {format_!r} is not known", f"Known are {known}.")
-    results = []
     with count_messages("ingest", quiet) as progress:
-        taken = ingest_into(
-            writer_of(open_engine(settings), settings),
-            files,
-            settings.ingest.columns,
-            TABLES[format_],
-            settings.retention,
-            progress,
-        )
-        for ingested in taken:
-            results.append(ingested)
-            if not quiet:
-                print_line(_sentence(ingested))
-    return results
+        writer = writer_of(open_engine(settings), settings)
+        columns, kind = settings.ingest.columns, TABLES[format_]
+        taken = ingest_into(writer, files, columns, kind, settings.retention, progress)
+        return list(_told(taken, _sentence, quiet))
 
 
 def ingest_raw(
     settings: Settings, location: str, files: list[str], raw_source: str | None, quiet: bool
 ) -> list[RawIngestResult]:
-    """Ingest raw files with a progress bar on a terminal, and say what became of each unless `quiet`."""
+    """Ingest raw files as `ingest_files` does others."""
     from windrow.ingest.raw_files import ingest as ingest_into
 
-    results = []
     with byte_count("ingest", quiet) as progress:
         taken = ingest_into(
             location,
@@ -118,25 +99,23 @@ def ingest_raw(
             part=settings.format,
             progress=progress,
         )
-        for ingested in taken:
-            results.append(ingested)
-            if not quiet:
-                print_line(_raw_sentence(ingested), markup=False)
-    return results
+        return list(_told(taken, _raw_sentence, quiet))
+
+
+def _told(results: Iterable[R], sentence: Callable[[R], str], quiet: bool) -> Iterator[R]:
+    for result in results:
+        if not quiet:
+            print_line(sentence(result))
+        yield result
 
 
 def _raw_sentence(ingested: RawIngestResult) -> str:
     if ingested.already_ingested:
         return f"{ingested.file}: nothing new, the depot has it already."
     size, chunks = pluralize(ingested.byte_count, "byte"), pluralize(ingested.chunk_count, "chunk")
-    several = (
-        f"{ingested.version_count} versions of the depot, the last one"
-        if ingested.version_count > 1
-        else "depot version"
-    )
-    behind = (
-        f", behind {pluralize(ingested.resumed_at_byte, 'byte')} that were there" if ingested.resumed_at_byte else ""
-    )
+    count, before = ingested.version_count, ingested.resumed_at_byte
+    several = f"{count} versions of the depot, the last one" if count > 1 else "depot version"
+    behind = f", behind {pluralize(before, 'byte')} that were there" if before else ""
     return f"{ingested.file}: {size} as {chunks} in {several} {ingested.depot_version}{behind}."
 
 
@@ -146,3 +125,76 @@ def _sentence(ingested: IngestResult) -> str:
     note = " No arrival times: received_at = event_time." if ingested.stamped_by_event_time else ""
     version = ingested.depot_version
     return f"{ingested.file}: {pluralize(ingested.message_count, 'message')} in depot version {version}.{note}"
+
+
+def _check(call: CommandContext, files: list[str], rejects: str | None, sample: int) -> int:
+    """Read files as a run would, and print good and bad records; the exit status is 1 for a bad record.
+
+    It shows the first bad records with line, field and reason, the first good records, and the messages that
+    `depot.columns` makes of them.
+    """
+    from windrow.ingest.format_check import FormatChecker
+
+    trial = FormatChecker(call.settings())
+    with byte_count("check", quiet=call.json) as progress:
+        checked = trial.files(files, WallClock().now(), rejects, sample, progress)
+    call.answer(checked, tell=lambda: _print_check(checked, rejects))
+    return 1 if checked.rejected else 0
+
+
+def _print_check(checked: FormatCheckResult, rejects: str | None) -> None:
+    for file in checked.files:
+        bad = f", {file.rejected:,} rejected ({pluralize(file.rejected_byte_count, 'byte')})" if file.rejected else ""
+        several = f" ({pluralize(file.row_count, 'row')})" if file.row_count != file.accepted_count else ""
+        good = f"{pluralize(file.accepted_count, 'good record')}{several}"
+        print_line(f"{file.file}: {pluralize(file.byte_count, 'byte')}, {good}{bad}")
+    if checked.rejected:
+        _print_rejects(checked)
+    if checked.sample:
+        typed = [f"{name}\n{type_}" for name, type_ in checked.fields.items()]
+        rows = sum(file.row_count for file in checked.files)
+        kind = "good record" if rows == checked.accepted_count else "row"
+        first = "the first" if rows > len(checked.sample) else "all"
+        _print_table(f"{first} of {pluralize(rows, kind)}", typed, checked.sample)
+    if checked.unused:
+        names = ", ".join(checked.unused)
+        print_line(f"not converted, because no expression uses it: {names} (strict = true converts all)")
+    if checked.messages:
+        _print_table("as messages", list(checked.messages[0]), checked.messages)
+    if checked.note:
+        print_line(f"{'Of them' if checked.messages else 'No messages were made of them:'} {checked.note}")
+    if rejects is not None and checked.rejected:
+        print_line(f"{rejects}: the bytes of {pluralize(checked.rejected, 'bad record')}.")
+
+
+def _print_rejects(checked: FormatCheckResult) -> None:
+    """Print the first bad records: where each begins, as editors take it, why it is bad, and how it begins."""
+    from windrow.ingest.format_check.shown import printable
+
+    reasons = ", ".join(f"{number:,} {reason}" for reason, number in checked.reasons.items())
+    print_markup(f"[bold]rejected[/bold]: {reasons}")
+    for reject in checked.rejects:
+        line = "" if reject.line is None else f":{reject.line}"
+        why = printable(reject.detail if reject.field is None else f"{reject.field}: {reject.detail}")
+        place = f"[bold]{escape(reject.file + line)}[/bold], byte {reject.offset:,}"
+        print_markup(f"  {place}: [red]{reject.reason}[/red] {escape(why)}")
+        if reject.record_preview:
+            print_line(f"      {reject.record_preview}")
+    more = checked.rejected - len(checked.rejects)
+    if more > 0:
+        print_line(f"  and {more:,} more: --sample {checked.rejected}, or --rejects FILE")
+
+
+def _print_table(title: str, names: list[str], rows: list[dict[str, Any]]) -> None:
+    cells = ([_cell(value) for value in row.values()] for row in rows)
+    stdout_console.print(text_table(map(escape, names), cells, title=title))
+
+
+def _cell(value: Any) -> str:
+    """Return a value as it is shown; NULL differs from the text NULL in its colour, and from none at all."""
+    if value is None:
+        return "[dim]NULL[/dim]"
+    from windrow.ingest.format_check.shown import printable
+
+    text = printable(str(value))
+    return escape(text if len(text) <= MAX_CELL else f"{text[:MAX_CELL]}...")

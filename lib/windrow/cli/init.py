@@ -7,11 +7,8 @@ from dataclasses import asdict, astuple, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from windrow.cli import shared_options
-from windrow.cli.shared_options import CommandContext, command
-from windrow.errors import SettingsError
+from windrow.cli.shared_options import CommandContext, command, refuse
 from windrow.model.printable import pluralize
 from windrow.runtime.wall_clock import WallClock
 
@@ -30,17 +27,11 @@ ROWS = 100_000  # of a table are looked at: enough to see how late they come, an
 def init(
     call: CommandContext,
     payload_type: Annotated[
-        str | None,
-        typer.Option(
-            "--payload-type", help="Type of payloads: string (default), binary, double, bigint, boolean, struct<...>."
-        ),
+        str | None, "Type of payloads: string (default), binary, double, bigint, boolean, struct<...>."
     ] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Make a raw depot, for chunks of raw files.")] = False,
+    raw: Annotated[bool, "Make a raw depot, for chunks of raw files."] = False,
     from_: Annotated[
-        str | None,
-        typer.Option(
-            "--from", help="A Delta table of yours as the depot: propose its columns and rules, with reasons."
-        ),
+        str | None, "A Delta table of yours as the depot: propose its columns and rules, with reasons."
     ] = None,
 ) -> None:
     """Create the depot, the ledger and a commented windrow.toml.
@@ -55,23 +46,22 @@ def init(
     from windrow.settings.template import settings_file
 
     if from_ is not None:
-        if raw or payload_type is not None or call.flags.get("depot"):
-            raise SettingsError("--from goes with neither --raw nor --payload-type nor --depot", "Leave them out.")
+        more = raw or payload_type is not None or call.flags.get("depot")
+        refuse((more, "--from goes with neither --raw nor --payload-type nor --depot", "Leave them out."))
         _from_table(replace(call, flags=call.flags | {"depot": from_}))
         return
     type_ = parse(payload_type or "string")
-    if raw and payload_type is not None:
-        raise SettingsError("a raw depot has no payloads", "Leave --payload-type out.")
+    refuse((raw and payload_type is not None, "a raw depot has no payloads", "Leave --payload-type out."))
     file = Path(call.config or "windrow.toml")
     written = not file.exists()
     payload_name = None if text_or_bytes(type_) == type_ else name(type_)
     chosen = (replace(call, config=None) if written else call).settings(payload_type=payload_name)
-    if payload_name and not written and parse(call.settings().payload_type or "string") != type_:
-        raise SettingsError(
-            f"--payload-type {payload_type} contradicts {file}", f"Write payload_type = {payload_name!r} there."
-        )
-    if chosen.format.type and not raw:
-        raise SettingsError("[format] is for a raw depot, not for messages", "Say --raw, or remove [format].")
+    differs = payload_name and not written and parse(call.settings().payload_type or "string") != type_
+    unread = "[format] is for a raw depot, not for messages"
+    refuse(
+        (differs, f"--payload-type {payload_type} contradicts {file}", f"Write payload_type = {payload_name!r} there."),
+        (chosen.format.type and not raw, unread, "Say --raw, or remove [format]."),
+    )
     if written:
         file.write_text(settings_file(chosen), encoding="utf-8")
     source, ledger = tables_of(chosen)
@@ -104,17 +94,13 @@ def _from_table(call: CommandContext) -> None:
     from windrow.settings.template import proposed_file
 
     file = Path(call.config or "windrow.toml")
-    if file.exists():
-        raise SettingsError(f"{file} exists already", "Remove it, or name another file with --config.")
+    refuse((file.exists(), f"{file} exists already", "Remove it, or name another file with --config."))
     settings = replace(call, config=None).settings()
     proposal = propose(_rows(settings), WallClock().now() + settings.max_clock_skew)
-    of_ledger = [
-        ("ledger", settings.ledger, ""),
-        *([("engine", settings.engine, "")] if call.flags.get("engine") else []),
-    ]
+    engine = [("engine", settings.engine, "")] if call.flags.get("engine") else []
     payload_type = [] if proposal.payload_type is None else [astuple(proposal.payload_type)]
     sections: dict[str, list[tuple[str, str, str]]] = {
-        "": [*of_ledger, *payload_type],
+        "": [("ledger", settings.ledger, ""), *engine, *payload_type],
         "depot": [("table", settings.depot, "")],
         "depot.columns": list(_columns(proposal)),
         "rules": [astuple(choice) for choice in proposal.rules],
@@ -142,7 +128,7 @@ def _columns(proposal: Proposal) -> Iterator[tuple[str, str, str]]:
 def _rows(settings: Settings) -> pa.Table:
     """Return some rows of a table, by Spark if the settings say so or a catalog has it."""
     from windrow.delta.locations import is_catalog_name, reference
-    from windrow.reading.recent import recent_rows
+    from windrow.reading.feed import recent_rows
 
     if settings.engine != "spark" and not is_catalog_name(settings.depot):
         return recent_rows(settings.depot, ROWS)

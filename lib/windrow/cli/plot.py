@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from windrow.cli.shared_options import CommandContext, Source, command
+from windrow.cli.shared_options import CommandContext, Source, command, refuse
 from windrow.cli.terminal import stderr_console
-from windrow.errors import SettingsError
 from windrow.model import timestamps as moments
 from windrow.model.printable import pluralize
 
@@ -28,24 +27,19 @@ Plot = tuple["alt.TopLevelMixin", Document, list[str]]
 @command("config ledger engine", example=EXAMPLE)
 def plot(
     call: CommandContext,
-    out: Annotated[Path, typer.Option("--out", help="The file to write: .html (to zoom in), .png, .svg or .json.")],
+    out: Annotated[Path, "The file to write: .html (to zoom in), .png, .svg or .json."],
     chart: Annotated[
         Chart,
-        typer.Option(
-            "--chart",
-            help="timeline: messages and windows in time. batches: sizes, delays and waits. "
-            "microbatches: messages, phases and lag of each.",
-        ),
+        "timeline: messages and windows in time. batches: sizes, delays and waits. "
+        "microbatches: messages, phases and lag of each.",
     ] = "timeline",
-    key: Annotated[
-        str | None, typer.Option("--key", help="Draw this key. Default: the streams with the most messages.")
-    ] = None,
+    key: Annotated[str | None, "Draw this key. Default: the streams with the most messages."] = None,
     source: Source = None,
-    from_: Annotated[str | None, typer.Option("--from", help="Begin of the range, ISO 8601. Default: all.")] = None,
-    to: Annotated[str | None, typer.Option("--to", help="End of the range, ISO 8601. Default: all.")] = None,
+    from_: Annotated[str | None, "Begin of the range, ISO 8601. Default: all."] = None,
+    to: Annotated[str | None, "End of the range, ISO 8601. Default: all."] = None,
     streams: Annotated[
         int | None,
-        typer.Option("--streams", min=1, max=40, help="How many streams a timeline draws at most. Default: 6."),
+        typer.Option(min=1, max=40, help="How many streams a timeline draws at most. Default: 6."),
     ] = None,
 ) -> None:
     """Draw messages and windows in time, or figures about them.
@@ -75,8 +69,7 @@ def plot(
 def _refuse(chart: Chart, flags: dict[str, object]) -> None:
     known = {"timeline": set(flags), "batches": {"--key", "--source"}, "microbatches": set()}
     wrong = [flag for flag, value in flags.items() if value is not None and flag not in known[chart]]
-    if wrong:
-        raise SettingsError(f"{' and '.join(wrong)} cannot narrow --chart {chart}", "Leave it out.")
+    refuse((wrong, f"{' and '.join(wrong)} cannot narrow --chart {chart}", "Leave it out."))
 
 
 def _timeline(
@@ -116,18 +109,11 @@ def _batches(ledger: str, key: str | None, source: str | None, start: int | None
     distribution = reading.distribution(ledger, key, source, start, end)
     of = " of ".join(name for name in (key, source) if name is not None)
     chart = picture.batches(distribution, title=f"{of or 'All streams'}: batches and delays")
-    outcomes = distribution.messages()
-    rejected = sum(outcomes.values()) - outcomes.get("accepted", 0)
-    document = {
-        "batch_count": distribution.sizes.num_rows,
-        "message_count": outcomes.get("accepted", 0),
-        "rejected": rejected,
-    }
-    return (
-        chart,
-        document,
-        [f"{pluralize(distribution.sizes.num_rows, 'batch')} and {pluralize(rejected, 'rejected message')}."],
-    )
+    outcomes, batches = distribution.messages(), distribution.sizes.num_rows
+    accepted = outcomes.pop("accepted", 0)
+    rejected = sum(outcomes.values())
+    document = {"batch_count": batches, "message_count": accepted, "rejected": rejected}
+    return chart, document, [f"{pluralize(batches, 'batch')} and {pluralize(rejected, 'rejected message')}."]
 
 
 def _microbatches(ledger: str, start: int | None, end: int | None) -> Plot:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from windrow.cli.progress import count_messages
-from windrow.cli.shared_options import CommandContext, command
-from windrow.errors import InputFileError, SettingsError
+from windrow.cli.shared_options import CommandContext, command, refuse
+from windrow.errors import InputFileError
 from windrow.model.durations import SECOND
 from windrow.model.printable import pluralize
 from windrow.settings.path_cache import PRODUCE
@@ -22,37 +22,20 @@ if TYPE_CHECKING:
     from windrow.producer.sender import Sender
 
 P = TypeVar("P", bound="Sender")
-File = Annotated[str, typer.Argument(help="File of lines, each a JSON object; - is standard input.")]
-Id = Annotated[str | None, typer.Option("--id", help="Name of the producer; each input has its own.")]
-RawSource = Annotated[
-    str | None,
-    typer.Option("--raw-source", help="Send the input as it is, as chunks of this raw source, to a raw depot."),
-]
-EndSource = Annotated[
-    bool, typer.Option("--end-source", help="With --raw-source: the source ends where the input ends.")
-]
-FieldMap = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--map", help="column=field, column='text', or payload=* for the whole line. Default: each its own name."
-    ),
-]
-NoResume = Annotated[
-    bool, typer.Option("--no-resume", help="Send every line: the input cannot be given again from its beginning.")
-]
-Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first line that is no message.")]
 
 
 @command("config depot log_format log_level", example="windrow produce readings.ndjson --id gateway-7")
 def produce(
     call: CommandContext,
-    id_: Id = None,
-    file: File = "-",
-    map_: FieldMap = None,
-    no_resume: NoResume = False,
-    strict: Strict = False,
-    raw_source: RawSource = None,
-    end_source: EndSource = False,
+    id_: Annotated[str | None, "Name of the producer; each input has its own."] = None,
+    file: Annotated[str, typer.Argument(help="File of lines, each a JSON object; - is standard input.")] = "-",
+    map_: Annotated[
+        list[str] | None, "column=field, column='text', or payload=* for the whole line. Default: each its own name."
+    ] = None,
+    no_resume: Annotated[bool, "Send every line: the input cannot be given again from its beginning."] = False,
+    strict: Annotated[bool, "Stop at the first line that is no message."] = False,
+    raw_source: Annotated[str | None, "Send the input as it is, as chunks of this raw source, to a raw depot."] = None,
+    end_source: Annotated[bool, "With --raw-source: the source ends where the input ends."] = False,
 ) -> None:
     """Send lines of JSON, or raw bytes, into the depot.
 
@@ -64,13 +47,13 @@ def produce(
     `windrow ingest`.
     """
     if raw_source is not None:
-        _require_raw_alone(id_, map_, no_resume, strict)
+        of_lines = {"--id": id_, "--map": map_, "--no-resume": no_resume, "--strict": strict}
+        refuse(*((of_lines[name], f"{name} is for lines, not for --raw-source", "Leave it out.") for name in of_lines))
         _produce_raw(call, file, raw_source, end_source)
         return
     if id_ is None:
         raise typer.BadParameter("a producer has a name: say --id NAME for lines, or --raw-source NAME for bytes.")
-    if end_source:
-        raise SettingsError("--end-source is for --raw-source, not for lines", "Leave it out.")
+    refuse((end_source, "--end-source is for --raw-source, not for lines", "Leave it out."))
     from windrow.cli.watching import watch_run
     from windrow.model.payload import text_or_bytes
     from windrow.producer import Producer
@@ -96,7 +79,6 @@ def produce(
 
 
 def _produce_raw(call: CommandContext, file: str, source: str, end_source: bool) -> None:
-    """Send bytes, with a progress bar on a terminal."""
     from windrow.cli.watching import watch_run
     from windrow.model.chunks import CHUNK_BYTES
     from windrow.producer import RawProducer
@@ -112,21 +94,11 @@ def _produce_raw(call: CommandContext, file: str, source: str, end_source: bool)
     ):
         input_ = BytesInput(descriptor, stop, min(part.max_message_bytes, CHUNK_BYTES), part.linger / SECOND)
         result = send_bytes(producer, input_, end_source, lambda size: progress("bytes", size))
-    ended = (
-        f"{source} ends with it."
-        if result.is_source_ended
-        else f"{source} continues with chunk {result.sequence + 1:,}."
-    )
+    goes_on = f"{source} continues with chunk {result.sequence + 1:,}."
+    ended = f"{source} ends with it." if result.is_source_ended else goes_on
     stopped = " Stopped before the end of the input." if result.stopped else ""
     sent = f"{pluralize(result.byte_count, 'byte')} sent as {pluralize(result.chunk_count, 'chunk')}"
     call.answer(result, f"{sent}. {ended if result.chunk_count else 'Nothing came.'}{stopped}")
-
-
-def _require_raw_alone(id_: str | None, map_: list[str] | None, no_resume: bool, strict: bool) -> None:
-    flags = {"--id": id_, "--map": map_, "--no-resume": no_resume, "--strict": strict}
-    for name, value in flags.items():
-        if value:
-            raise SettingsError(f"{name} is for lines, not for --raw-source", "Leave it out.")
 
 
 @contextmanager
@@ -140,9 +112,8 @@ def _opened(file: str) -> Iterator[int]:
     try:
         descriptor = os.open(file, os.O_RDONLY)
     except OSError as error:
-        raise InputFileError(
-            f"{file} cannot be read: {error.strerror}", "Check the path and its permissions."
-        ) from error
+        unread = f"{file} cannot be read: {error.strerror}"
+        raise InputFileError(unread, "Check the path and its permissions.") from error
     try:
         yield descriptor
     finally:
@@ -166,9 +137,8 @@ def _sentence(result: ProduceResult) -> str:
         verb = "is not a valid message and" if result.rejected == 1 else "are not valid messages and"
         sentences.append(f"{result.rejected:,} of them {verb} will be rejected.")
     if result.skipped:
-        sentences.append(
-            f"{pluralize(result.skipped, 'line')} before them {'was' if result.skipped == 1 else 'were'} in the depot."
-        )
+        were = "was" if result.skipped == 1 else "were"
+        sentences.append(f"{pluralize(result.skipped, 'line')} before them {were} in the depot.")
     if result.has_unterminated_line:
         sentences.append(f"Line {result.line + 1:,} is unterminated and was not sent.")
     if result.stopped:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from windrow.cli.progress import steps
-from windrow.cli.shared_options import CommandContext, Source, command
-from windrow.errors import OutputFileError, SettingsError
+from windrow.cli.shared_options import CommandContext, Source, command, refuse
+from windrow.errors import OutputFileError
 from windrow.model import timestamps
 from windrow.model.printable import pluralize
 
 if TYPE_CHECKING:
-    from windrow.reading.certificate import Certifier
+    from windrow.reading.certificate import MessageName
 
 
 @command(
@@ -26,16 +26,14 @@ if TYPE_CHECKING:
 def prove(
     call: CommandContext,
     id: Annotated[str | None, typer.Argument(help="Id of a rejection.", metavar="[ID]")] = None,  # noqa: A002
-    key: Annotated[str | None, typer.Option("--key", help="The message's key.")] = None,
-    event_time: Annotated[
-        str | None, typer.Option("--event-time", help="With --key: the message's event time, ISO 8601.")
-    ] = None,
-    type_: Annotated[str | None, typer.Option("--type", help="With --key: the message's type.")] = None,
+    key: Annotated[str | None, "The message's key."] = None,
+    event_time: Annotated[str | None, "With --key: the message's event time, ISO 8601."] = None,
+    type_: Annotated[str | None, "With --key: the message's type."] = None,
     source: Source = None,
     ledger_version: Annotated[
-        int | None, typer.Option("--ledger-version", min=0, help="The version of the ledger. Default: the latest.")
+        int | None, typer.Option(min=0, help="The version of the ledger. Default: the latest.")
     ] = None,
-    out: Annotated[Path, typer.Option("--out", help="File for the certificate.")] = Path("certificate.json"),
+    out: Annotated[Path, "File for the certificate."] = Path("certificate.json"),
 ) -> None:
     """Print the ledger's root hash; certify a message.
 
@@ -49,7 +47,9 @@ def prove(
     message = _message(id, key, event_time, type_, source)
     with call.readable_settings() as settings, steps("hashing rows", call.json) as progress:
         certifier = Certifier(open_ledger(settings.ledger, ledger_version), lambda rows: progress(rows, None))
-        certificate = _certificate(certifier, id, message)
+        certificate = None if message is None else certifier.of_message(message)
+        if id is not None:
+            certificate = certifier.of_rejection(id)
     document = asdict(certifier.root) | {"certificate": None, "outcome": None}
     covers = f"{pluralize(document['closed_windows'], 'closed window')}, {document['rejected']:,} rejected messages"
     lines = [
@@ -68,23 +68,19 @@ def prove(
 
 def _message(
     id_: str | None, key: str | None, event_time: str | None, type_: str | None, source: str | None
-) -> tuple[str, int, str | None, str | None] | None:
+) -> MessageName | None:
     """Return which message is meant, None if none or by the id of its rejection. Raises SettingsError."""
-    if id_ is not None and (key, event_time, type_, source) != (None,) * 4:
-        raise SettingsError("an id names one rejection", "Leave out --key, --event-time, --type and --source.")
-    if (key is None) != (event_time is None) or (key is None and (type_, source) != (None, None)):
-        raise SettingsError("a message is named by --key and --event-time", "Give both; --type and --source if needed.")
+    both = id_ is not None and (key, event_time, type_, source) != (None,) * 4
+    half = (key is None) != (event_time is None) or (key is None and (type_, source) != (None, None))
+    refuse(
+        (both, "an id names one rejection", "Leave out --key, --event-time, --type and --source."),
+        (half, "a message is named by --key and --event-time", "Give both; --type and --source if needed."),
+    )
     if key is None or event_time is None:
         return None
-    return key, timestamps.microseconds(event_time, "--event-time"), type_, source
-
-
-def _certificate(certifier: Certifier, id_: str | None, message: Any) -> dict[str, Any] | None:
     from windrow.reading.certificate import MessageName
 
-    if id_ is not None:
-        return certifier.of_rejection(id_)
-    return None if message is None else certifier.of_message(MessageName(*message))
+    return MessageName(key, timestamps.microseconds(event_time, "--event-time"), type_, source)
 
 
 def _write(certificate: dict[str, Any], out: Path) -> int:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json as json_text
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
 from rich.markup import escape
 
-from windrow.cli.shared_options import CommandContext, IfExists, command, print_line, text_table
+from windrow.cli.shared_options import CommandContext, IfExists, command, print_line, print_markup, text_table
 from windrow.cli.terminal import stderr_console, stdout_console
 from windrow.errors import SettingsError
 from windrow.model.printable import pluralize
@@ -28,18 +27,10 @@ NAMES = {"closed": "closed batch", "open": "open batch", "rejected": "rejected m
 )
 def quality(
     call: CommandContext,
-    fail_on: Annotated[
-        Severity, typer.Option("--fail-on", help="End with status 1 when an expectation of this severity fails.")
-    ] = "critical",
-    max_rejected: Annotated[
-        float | None, typer.Option("--max-rejected", help="Warn above this share of rejected messages. Default: 0.05.")
-    ] = None,
-    data_docs: Annotated[
-        str | None, typer.Option("--data-docs", help="Directory for Data Docs, static HTML pages.")
-    ] = None,
-    sql: Annotated[bool, typer.Option("--sql", help="Only print the invariants, as SQL to paste into an editor.")] = (
-        False
-    ),
+    fail_on: Annotated[Severity, "End with status 1 when an expectation of this severity fails."] = "critical",
+    max_rejected: Annotated[float | None, "Warn above this share of rejected messages. Default: 0.05."] = None,
+    data_docs: Annotated[str | None, "Directory for Data Docs, static HTML pages."] = None,
+    sql: Annotated[bool, "Only print the invariants, as SQL to paste into an editor."] = (False),
     if_exists: IfExists = False,
 ) -> int:
     """Check the ledger's invariants with Great Expectations.
@@ -100,14 +91,13 @@ def _print_sql(ledger: str, payload_type: str) -> None:
 
     over = views(reference(ledger), parse(payload_type) if payload_type else None)
     for suite, invariants in SUITES.items():
-        print_line(f"-- {suite}: each statement selects the rows that fail\n", markup=False)
+        print_line(f"-- {suite}: each statement selects the rows that fail\n")
         for invariant in invariants:
             about = f"-- {invariant.name} ({invariant.severity}): {invariant.about}"
-            print_line(f"{about}\n{invariant.statement(over)};\n", markup=False)
+            print_line(f"{about}\n{invariant.statement(over)};\n")
 
 
 def _print(checked: QualityResult) -> None:
-    """Print a table of the expectations, the rows that fail, and what there was to look at."""
     rows = []
     for outcome in checked.outcomes:
         colour = "green" if outcome.passed else COLOURS[outcome.severity]
@@ -118,19 +108,17 @@ def _print(checked: QualityResult) -> None:
     stdout_console.print(text_table(("expectation", "severity", "result", "rows"), rows, title=title))
     for failure in checked.failures("info"):
         _print_failure(failure)
-    for line in _lines(checked):
-        print_line(line, markup=False)
+    print_line(*_lines(checked))
 
 
 def _print_failure(outcome: Outcome) -> None:
-    """Print an expectation that fails, in words, and the first of its rows."""
     colour = COLOURS[outcome.severity]
-    print_line(f"[{colour}]{outcome.severity}[/{colour}]  {escape(outcome.name)}: {escape(outcome.description)}")
+    print_markup(f"[{colour}]{outcome.severity}[/{colour}]  {escape(outcome.name)}: {escape(outcome.description)}")
     for row in outcome.rows[:SHOWN]:
-        print_line("    " + "  ".join(f"{name}={_figure(value)}" for name, value in row.items()), markup=False)
+        print_line("    " + "  ".join(f"{name}={_figure(value)}" for name, value in row.items()))
     more = (outcome.failed_count or 0) - SHOWN
     if outcome.rows and more > 0:
-        print_line(f"    and {pluralize(more, 'row')} more", markup=False)
+        print_line(f"    and {pluralize(more, 'row')} more")
     stdout_console.print()
 
 
@@ -141,13 +129,12 @@ def _figure(value: Any) -> str:
 def _lines(checked: QualityResult) -> list[str]:
     failed = checked.failures("info")
     grave = [f"{sum(outcome.severity == severity for outcome in failed)} {severity}" for severity in COLOURS]
+    result = f"{', '.join(grave)} failed" if failed else "all hold"
     looked = ", ".join(pluralize(checked.row_counts[state], noun) for state, noun in NAMES.items())
     empty = [NAMES[state] for state in checked.empty_states if state in NAMES]
     return [
         f"looked at {looked}, {pluralize(checked.row_counts['microbatch'], 'microbatch')}",
         *([f"nothing to look at: no {', no '.join(empty)}"] if empty else []),
         *([f"Data Docs: {checked.docs}"] if checked.docs else []),
-        f"{pluralize(len(checked.outcomes), 'expectation')}, {', '.join(grave)} failed"
-        if failed
-        else f"{pluralize(len(checked.outcomes), 'expectation')}, all hold",
+        f"{pluralize(len(checked.outcomes), 'expectation')}, {result}",
     ]

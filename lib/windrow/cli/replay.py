@@ -1,16 +1,17 @@
-"""The command `windrow replay`."""
+"""The commands `windrow replay` and `windrow amend`."""
 
 from __future__ import annotations
 
 import json as json_text
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.markup import escape
 
 from windrow.cli.progress import steps
-from windrow.cli.shared_options import CommandContext, TopologyArgument, command, print_line
+from windrow.cli.shared_options import CommandContext, TopologyArgument, command, print_line, print_markup, refuse
 from windrow.errors import SettingsError
 from windrow.model.durations import microseconds, to_toml
 from windrow.model.printable import pluralize
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from windrow.topology.replay import TopologyReplay
 
 SHOWN = 20
+NO_CHANGE = "Nothing to amend: up to the windows that are open here or in the branch, both have the same batches."
 Ticks = Literal["reuse", "fresh", "merged"]  # here again: to load those of replaying takes long
 COLOURS = {"changed": "yellow", "moved": "cyan", "removed": "red", "added": "green"}
 
@@ -35,37 +37,23 @@ COLOURS = {"changed": "yellow", "moved": "cyan", "removed": "red", "added": "gre
 def replay(
     call: CommandContext,
     topology: TopologyArgument = None,
-    into: Annotated[
-        str | None, typer.Option("--into", help="Path of the new ledger, which stays. Default: it is dropped.")
-    ] = None,
+    into: Annotated[str | None, "Path of the new ledger, which stays. Default: it is dropped."] = None,
     rules: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--rules", help="A windrow.toml whose [rules] are taken instead of the recorded ones. Several are compared."
-        ),
+        list[str] | None, "A windrow.toml whose [rules] are taken instead of the recorded ones. Several are compared."
     ] = None,
-    window: Annotated[str | None, typer.Option("--window", help="Another window, such as 30s.")] = None,
-    max_delay: Annotated[str | None, typer.Option("--max-delay", help="Another max_delay, such as 1m.")] = None,
+    window: Annotated[str | None, "Another window, such as 30s."] = None,
+    max_delay: Annotated[str | None, "Another max_delay, such as 1m."] = None,
     ticks: Annotated[
         Ticks,
-        typer.Option(
-            "--ticks",
-            help="reuse: with the recorded ticks and flushes; fresh: without. A topology fires its events as recorded "
-            "(reuse), whenever they are due (fresh), or recorded ones as recorded and new ones when due (merged).",
-        ),
+        "reuse: with the recorded ticks and flushes; fresh: without. A topology fires its events as recorded "
+        "(reuse), whenever they are due (fresh), or recorded ones as recorded and new ones when due (merged).",
     ] = "reuse",
-    from_: Annotated[
-        str | None, typer.Option("--from", help="From this depot version, or this time of its commits, on.")
-    ] = None,
-    to: Annotated[
-        str | None, typer.Option("--to", help="Up to this depot version, or before this time of its commits.")
-    ] = None,
-    key: Annotated[list[str] | None, typer.Option("--key", help="Only this key; may be repeated.")] = None,
-    source: Annotated[list[str] | None, typer.Option("--source", help="Only this source; may be repeated.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=0, help="Maximum changes and moves to print.")] = SHOWN,
-    continue_: Annotated[
-        bool, typer.Option("--continue", help="For a topology, with --into: then keep processing newer rows.")
-    ] = False,
+    from_: Annotated[str | None, "From this depot version, or this time of its commits, on."] = None,
+    to: Annotated[str | None, "Up to this depot version, or before this time of its commits."] = None,
+    key: Annotated[list[str] | None, "Only this key; may be repeated."] = None,
+    source: Annotated[list[str] | None, "Only this source; may be repeated."] = None,
+    limit: Annotated[int, typer.Option(min=0, help="Maximum changes and moves to print.")] = SHOWN,
+    continue_: Annotated[bool, "For a topology, with --into: then keep processing newer rows."] = False,
 ) -> int:
     """Replay the recorded log into a new ledger, and compare.
 
@@ -74,10 +62,11 @@ def replay(
     and where their messages would go. The functions of a topology see the recorded rows, times and events again.
     """
     if topology is not None:
-        if (rules, window, max_delay, from_, to, key, source) != (None,) * 7:
-            raise SettingsError("a topology is replayed whole", "Only --into, --ticks and --continue apply to it.")
-        if continue_ and into is None:
-            raise SettingsError("--continue needs --into", "Name a directory for the new tables: --into DIRECTORY.")
+        partial, alone = (rules, window, max_delay, from_, to, key, source) != (None,) * 7, continue_ and into is None
+        refuse(
+            (partial, "a topology is replayed whole", "Only --into, --ticks and --continue apply to it."),
+            (alone, "--continue needs --into", "Name a directory for the new tables: --into DIRECTORY."),
+        )
         from windrow.topology.replay import replay_topology
 
         clock = WallClock() if continue_ else None
@@ -85,9 +74,8 @@ def replay(
             again = replay_topology(*call.topology(topology), into, ticks, clock, progress=progress)
         return _answer(call, again, lambda: _tell_topology(again, continue_))
     if continue_ or ticks == "merged":
-        raise SettingsError(
-            "--continue and --ticks merged need a topology", "To go on from a new ledger, use `windrow run`."
-        )
+        needs = "--continue and --ticks merged need a topology"
+        raise SettingsError(needs, "To go on from a new ledger, use `windrow run`.")
     from windrow.replaying import ReplayRange
     from windrow.replaying import replay as play
 
@@ -95,8 +83,7 @@ def replay(
     portion = ReplayRange(from_, to, key or (), source or ())
     with call.replayable_settings() as chosen:
         if rules is not None and len(rules) > 1:
-            if into is not None:
-                raise SettingsError("--into is for one rule set", "Compare them first, then keep one.")
+            refuse((into is not None, "--into is for one rule set", "Compare them first, then keep one."))
             return _compare(call, {file: _rules(file, chosen, flags) for file in rules}, chosen, ticks, portion)
         others = _rules(rules[0] if rules else None, chosen, flags)
         with steps("messages", quiet=call.json) as progress:
@@ -104,10 +91,36 @@ def replay(
     return _answer(call, result, lambda: _print(result))
 
 
+@command("config depot ledger engine", example="windrow amend patient")
+def amend(
+    call: CommandContext,
+    branch: Annotated[str, typer.Argument(metavar="BRANCH", help="Path of the ledger that `windrow replay` kept.")],
+    key: Annotated[list[str] | None, "Only this key; may be repeated."] = None,
+    source: Annotated[list[str] | None, "Only this source; may be repeated."] = None,
+) -> None:
+    """Let late data in: add what a branch has otherwise.
+
+    A branch is a ledger that `windrow replay` made from the same messages under other rules. Closed batches stay as
+    they are. Beside them, one commit adds amended batches, and says which batches and rejected messages each takes the
+    place of. The view current_batches has closed and amended batches without those.
+    """
+    from windrow.replaying import ReplayRange
+    from windrow.replaying import amend as commit
+
+    with call.replayable_settings() as chosen:
+        amendment = commit(chosen, branch, ReplayRange(keys=key or (), sources=source or ()).streams)
+    batches = pluralize(amendment.superseded_batch_count, "batch")
+    amended = pluralize(amendment.amended_batch_count, "amended batch")
+    lines = [
+        f"{amended} in place of {batches}, with {pluralize(amendment.let_in, 'rejected message')} let in.",
+        f"Microbatch {amendment.microbatch}. Read current_batches for these, closed_batches for what was closed.",
+    ]
+    call.answer(asdict(amendment), *(lines if amendment.microbatch else [NO_CHANGE]))
+
+
 def _compare(
     call: CommandContext, sets: dict[str, Rules | None], chosen: Settings, ticks: Ticks, portion: ReplayRange
 ) -> int:
-    """Replay under several rule sets; answer with a line for each."""
     from windrow.replaying import replay as play
 
     results = {}
@@ -120,44 +133,33 @@ def _compare(
 
 
 def _print_sets(results: dict[str, Replay]) -> None:
-    """Print how many batches and rejections each rule set gives, and how many messages are elsewhere."""
     recorded = next(iter(results.values())).recorded
     width = max(map(len, ["as recorded", *results]))
-    print_line(
-        f"{'':{width}}  {'batches':>10}  {'rejected':>10}  {'the same':>10}  {'messages elsewhere':>18}", markup=False
-    )
+    print_line(f"{'':{width}}  {'batches':>10}  {'rejected':>10}  {'the same':>10}  {'messages elsewhere':>18}")
     for name, side, comparison in [
         ("as recorded", recorded, None),
         *((file, result.replayed, result.comparison) for file, result in results.items()),
     ]:
         same = side.batch_count if comparison is None else comparison.unchanged
         elsewhere = 0 if comparison is None else comparison.moved_message_count
-        numbers = (
-            f"{side.batch_count:>10,}  {sum(side.rejected_by_reason.values()):>10,}  {same:>10,}  {elsewhere:>18,}"
-        )
-        print_line(f"{name:{width}}  {numbers}", markup=False)
+        rejected = sum(side.rejected_by_reason.values())
+        print_line(f"{name:{width}}  {side.batch_count:>10,}  {rejected:>10,}  {same:>10,}  {elsewhere:>18,}")
 
 
 def _answer(call: CommandContext, outcome: Outcome, tell: Callable[[], None]) -> int:
-    """Answer with what a replay found; return the exit status."""
     call.answer(outcome.to_dict(), tell=tell)
     return 0 if outcome.ok else 1
 
 
 def _tell_topology(result: TopologyReplay, continue_: bool) -> None:
-    """Print what differs in the states of a topology, and what was replayed."""
     for difference in result.differences:
-        print_line(
-            f"[yellow]{escape(difference.state)}[/yellow]  {pluralize(difference.key_count, 'key')} with other rows"
-        )
+        keys = pluralize(difference.key_count, "key")
+        print_markup(f"[yellow]{escape(difference.state)}[/yellow]  {keys} with other rows")
         for example in difference.examples:
-            print_line(f"   recorded {example['recorded']}\n   replayed {example['replayed']}", markup=False)
+            print_line(f"   recorded {example['recorded']}\n   replayed {example['replayed']}")
     states = ", ".join(f"{name} {pluralize(rows, 'row')}" for name, rows in result.row_counts.items())
     outcome = "the states differ" if result.differences else "the states are equal"
-    print_line(
-        f"{pluralize(result.microbatch_count, 'microbatch')} of {result.topology} again: {outcome} ({states}).",
-        markup=False,
-    )
+    print_line(f"{pluralize(result.microbatch_count, 'microbatch')} of {result.topology} again: {outcome} ({states}).")
     if continue_:
         print_line(f"Then {pluralize(result.live_microbatch_count, 'microbatch')} of what came since.")
 
@@ -176,24 +178,17 @@ def _rules(file: str | None, chosen: Settings, flags: dict[str, str | None]) -> 
 
 def _print(result: Replay) -> None:
     recorded, replayed = result.recorded, result.replayed
-    print_line(
-        f"{pluralize(result.message_count, 'message')} of depot versions {result.first_depot_version} to "
-        f"{result.last_depot_version}, {_how(result)}"
-    )
+    versions = f"depot versions {result.first_depot_version} to {result.last_depot_version}"
+    print_line(f"{pluralize(result.message_count, 'message')} of {versions}, {_how(result)}")
     for name, side in (("ledger", recorded), ("replay", replayed)):
-        refused = sum(side.rejected_by_reason.values())
-        print_line(
-            f"{name}  {pluralize(side.batch_count, 'batch')}, {refused:,} rejected, in "
-            f"{pluralize(side.microbatch_count, 'microbatch')}; digest {side.digest}"
-        )
+        has = f"{pluralize(side.batch_count, 'batch')}, {sum(side.rejected_by_reason.values()):,} rejected"
+        print_line(f"{name}  {has}, in {pluralize(side.microbatch_count, 'microbatch')}; digest {side.digest}")
     if result.comparison is None:
-        print_line("[green]equal[/green], to the last byte")
+        print_markup("[green]equal[/green], to the last byte")
     else:
         _differ(result, result.comparison)
     if result.into is not None:
-        print_line(
-            f"The new ledger is {result.into}; give it as --ledger to look at it or to continue from it.", markup=False
-        )
+        print_line(f"The new ledger is {result.into}; give it as --ledger to look at it or to continue from it.")
 
 
 def _how(result: Replay) -> str:
@@ -203,7 +198,7 @@ def _how(result: Replay) -> str:
     named = {"key": result.keys, "source": result.sources}
     streams = [f"only {name} {', '.join(map(repr, values))}" for name, values in named.items() if values]
     ticks = f"{'with' if result.ticks == 'reuse' else 'without'} the recorded ticks and flushes"
-    return escape(", ".join([f"under {rules}", ticks, *streams]))
+    return ", ".join([f"under {rules}", ticks, *streams])
 
 
 def _differ(result: Replay, comparison: Comparison) -> None:
@@ -213,12 +208,12 @@ def _differ(result: Replay, comparison: Comparison) -> None:
     else:
         at = comparison.first_microbatch
         where = "" if at is None else f"; the first microbatch that finished something else is {at}"
-        print_line(f"[red]different[/red], and must be equal: {_counts(comparison)}{where}")
+        print_markup(f"[red]different[/red], and must be equal: {_counts(comparison)}{where}")
     for change in comparison.changes:
         _print_change(change)
     _more(sum(comparison.counts.values()) - len(comparison.changes), "change")
     for move in comparison.moves:
-        print_line(f"  {_moved(move)}", markup=False)
+        print_line(f"  {_moved(move)}")
     _more(comparison.moved_message_count - sum(move.message_count for move in comparison.moves), "message")
     if not result.ok:
         print_line(
@@ -227,20 +222,10 @@ def _differ(result: Replay, comparison: Comparison) -> None:
 
 
 def _counts(comparison: Comparison) -> str:
-    words = {
-        "changed": "changed",
-        "moved": "the same messages in another window",
-        "removed": "disappear",
-        "added": "appear",
-    }
-    parts = [f"{number:,} {words[kind]}" for kind, number in comparison.counts.items() if number]
-    return ", ".join(
-        [
-            f"{comparison.unchanged:,} the same",
-            *parts,
-            f"{pluralize(comparison.moved_message_count, 'message')} elsewhere",
-        ]
-    )
+    words = {"moved": "the same messages in another window", "removed": "disappear", "added": "appear"}
+    parts = [f"{number:,} {words.get(kind, kind)}" for kind, number in comparison.counts.items() if number]
+    elsewhere = f"{pluralize(comparison.moved_message_count, 'message')} elsewhere"
+    return ", ".join([f"{comparison.unchanged:,} the same", *parts, elsewhere])
 
 
 def _print_change(change: ReplayChange) -> None:
@@ -248,9 +233,9 @@ def _print_change(change: ReplayChange) -> None:
     before, after = change.message_counts
     size = {"removed": f"{before:,}", "added": f"{after:,}"}.get(change.kind, f"{before:,} -> {after:,}")
     becomes = f" -> {change.new_id}" if change.new_id else ""
-    print_line(f"  [{colour}]{change.kind}[/{colour}]  {escape(change.id + becomes)}  messages {size}")
+    print_markup(f"  [{colour}]{change.kind}[/{colour}]  {escape(change.id + becomes)}  messages {size}")
     for name, (old, new) in change.columns.items():
-        print_line(f"      {name}: {_value(old)} -> {_value(new)}", markup=False)
+        print_line(f"      {name}: {_value(old)} -> {_value(new)}")
 
 
 def _moved(move: Move) -> str:

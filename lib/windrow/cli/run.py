@@ -8,32 +8,12 @@ import typer
 
 from windrow.cli import shared_options
 from windrow.cli.running import NOTHING_DUE, run_and_print, run_topologies, run_topology
-from windrow.cli.shared_options import CommandContext, command
-from windrow.errors import SettingsError
+from windrow.cli.shared_options import CommandContext, command, refuse
 from windrow.model.durations import microseconds
 
 if TYPE_CHECKING:
     from windrow.runtime.driver import RunSummary
     from windrow.runtime.loop import Runner
-
-Topologies = Annotated[
-    list[str] | None, typer.Argument(metavar="[MODULE:NAME]...", help="Topologies of yours. Default: the batcher.")
-]
-Interval = Annotated[
-    str | None, typer.Option("--interval", help="Keep running and poll the depot at this interval, e.g. 10s.")
-]
-SkipVersion = Annotated[
-    str | None,
-    typer.Option(
-        "--skip-version",
-        metavar="[DEPOT:]VERSION",
-        help="Skip this depot version, which deleted or rewrote rows; read none of its rows.",
-    ),
-]
-MaintenanceInterval = Annotated[
-    str | None,
-    typer.Option("--maintenance-interval", help="With --interval: maintain tables this often, e.g. 1h, or never."),
-]
 
 
 @command(
@@ -42,17 +22,23 @@ MaintenanceInterval = Annotated[
 )
 def run(
     call: CommandContext,
-    topologies: Topologies = None,
-    once: Annotated[bool, typer.Option("--once", help="Batch what is new, then stop (default).")] = False,
-    interval: Interval = None,
-    maintenance_interval: MaintenanceInterval = None,
-    skip_version: SkipVersion = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be batched, closed and rejected; write nothing.")
-    ] = False,
-    allow_missing_depot: Annotated[
-        bool, typer.Option("--allow-missing-depot", help="Without a depot, say so and end with status 0 instead of 3.")
-    ] = False,
+    topologies: Annotated[
+        list[str] | None, typer.Argument(metavar="[MODULE:NAME]...", help="Topologies of yours. Default: the batcher.")
+    ] = None,
+    once: Annotated[bool, "Batch what is new, then stop (default)."] = False,
+    interval: Annotated[str | None, "Keep running and poll the depot at this interval, e.g. 10s."] = None,
+    maintenance_interval: Annotated[
+        str | None, "With --interval: maintain tables this often, e.g. 1h, or never."
+    ] = None,
+    skip_version: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[DEPOT:]VERSION",
+            help="Skip this depot version, which deleted or rewrote rows; read none of its rows.",
+        ),
+    ] = None,
+    dry_run: Annotated[bool, "Say what would be batched, closed and rejected; write nothing."] = False,
+    allow_missing_depot: Annotated[bool, "Without a depot, say so and end with status 0 instead of 3."] = False,
 ) -> None:
     """Batch what is new in the depot, once or continuously.
 
@@ -60,11 +46,15 @@ def run(
     once for all. One that fails does not stop the others. After SIGINT or SIGTERM the current microbatch finishes. With
     --interval it also maintains the tables between microbatches, as `windrow maintain` does.
     """
-    _require_fitting(once, interval, maintenance_interval, dry_run)
+    alone, dry = "--maintenance-interval needs --interval", "--dry-run and --interval exclude each other"
+    refuse(
+        (once and interval is not None, "--once and --interval exclude each other", "Give one of them."),
+        (dry_run and interval is not None, dry, "A dry run looks once."),
+        (maintenance_interval is not None and interval is None, alone, "Without it, schedule `windrow maintain`."),
+    )
     more = shared_options.table(maintenance_interval=maintenance_interval)
     chosen = call.settings(run=more) if topologies else call.engine_settings(run=more)
     pause = chosen.run.trigger_interval if interval is None else microseconds(interval, "--interval")
-
     skipped = None if skip_version is None else _version(skip_version)
 
     def work(runner: Runner) -> RunSummary:
@@ -74,36 +64,21 @@ def run(
 
     if not topologies:
         with call.waiting(allow_missing_depot, microbatches=[]):
-            run_and_print(
-                call, chosen, work, dry_run, may_idle=interval is None and skip_version is None and not dry_run
-            )
+            idle = interval is None and skip_version is None and not dry_run
+            run_and_print(call, chosen, work, dry_run, may_idle=idle)
         return
-    if dry_run:
-        raise SettingsError("a topology has no --dry-run", "Try it in a test with windrow.testing.Harness.")
+    refuse((dry_run, "a topology has no --dry-run", "Try it in a test with windrow.testing.Harness."))
     named_topologies = [call.find_topology(place) for place in topologies]
     if len(named_topologies) == 1:
         run_topology(call, named_topologies[0], chosen, work, nothing=NOTHING_DUE)
         return
-    if skipped is not None:
-        raise SettingsError("--skip-version applies to one topology", "Run that one alone, once.")
+    refuse((skipped is not None, "--skip-version applies to one topology", "Run that one alone, once."))
     run_topologies(call, named_topologies, chosen, work)
 
 
 def _version(text: str) -> tuple[int, str | None]:
     """Return the version of `--skip-version`, and the name of its depot if it is given. Raises SettingsError."""
     depot, _, version = text.rpartition(":")
-    if not (version.isdecimal() and int(version)):
-        raise SettingsError(
-            f"--skip-version {text} is not a depot version", "Write a number; of a topology, DEPOT:NUMBER."
-        )
+    valid, hint = version.isdecimal() and int(version), "Write a number; of a topology, DEPOT:NUMBER."
+    refuse((not valid, f"--skip-version {text} is not a depot version", hint))
     return int(version), depot or None
-
-
-def _require_fitting(once: bool, interval: str | None, maintenance_interval: str | None, dry_run: bool) -> None:
-    """Raise SettingsError for options that exclude each other."""
-    if once and interval is not None:
-        raise SettingsError("--once and --interval exclude each other", "Give one of them.")
-    if dry_run and interval is not None:
-        raise SettingsError("--dry-run and --interval exclude each other", "A dry run looks once.")
-    if maintenance_interval is not None and interval is None:
-        raise SettingsError("--maintenance-interval needs --interval", "Without it, schedule `windrow maintain`.")

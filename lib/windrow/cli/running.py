@@ -36,9 +36,8 @@ def run_and_print(
     summary = run(settings, work, quiet=call.json, config=call.config, dry_run=dry_run, may_idle=may_idle)
     document = _document(summary, "message_count", "accepted", "rejected", "opened", "closed")
     document |= {"maintained": summary.maintained} | ({"dry_run": True} if dry_run else {})
-    call.answer(
-        document, describe_run(summary, nothing), *(["This was a dry run: nothing was written."] if dry_run else [])
-    )
+    notes = ["This was a dry run: nothing was written."] if dry_run else []
+    call.answer(document, describe_run(summary, nothing), *notes)
 
 
 def run(
@@ -111,7 +110,6 @@ def run_topologies(call: CommandContext, topologies: Sequence[Topology], setting
 
 
 def _run_document(run: TopologyRun) -> dict[str, object]:
-    """Return the document of what one of several topologies did."""
     from windrow.runtime.driver import RunSummary
 
     summary = run.summary or RunSummary("")
@@ -126,7 +124,6 @@ def _run_document(run: TopologyRun) -> dict[str, object]:
 
 
 def _run_sentence(run: TopologyRun) -> str:
-    """Say in one line what one of several topologies did."""
     if run.summary is None:
         return f"{run.topology.name}: {'interrupted' if run.error is None else first_line(run.error)}"
     return f"{run.topology.name}: {_topology_sentence(run.summary, NOTHING_DUE)}"
@@ -149,9 +146,8 @@ def _warn(settings: Settings) -> None:
 
     if local_path(settings.ledger) is not None:
         for warning in warnings_of(open_ledger(settings.ledger)):
-            log.warning(
-                warning.code, warning=warning.message, hint=warning.hint
-            )  # a log record has a message of its own
+            # A log record has a message of its own.
+            log.warning(warning.code, warning=warning.message, hint=warning.hint)
 
 
 def describe_run(summary: RunSummary, nothing: str = NOTHING) -> str:
@@ -184,10 +180,8 @@ def _nothing(summary: RunSummary, nothing: str) -> str:
     """Say that a run committed nothing, or what was committed although no reply said so."""
     if not summary.others:
         return nothing
-    others = pluralize(summary.others, "microbatch")
-    return (
-        f"{others} committed meanwhile, by another driver or although the reply was lost: `windrow status --history 9`."
-    )
+    how = "by another driver or although the reply was lost: `windrow status --history 9`."
+    return f"{pluralize(summary.others, 'microbatch')} committed meanwhile, {how}"
 
 
 def _maintained(summary: RunSummary) -> str:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from windrow.cli.running import run_topology
-from windrow.cli.shared_options import CommandContext, TopologyArgument, command, text_table
+from windrow.cli.shared_options import CommandContext, TopologyArgument, command, refuse, text_table
 from windrow.cli.terminal import stdout_console
-from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
     from windrow.runtime.driver import RunSummary
@@ -51,14 +50,10 @@ def _set_options(call: CommandContext, topology: str, assignments: list[str]) ->
     from windrow.topology.running import set_option
 
     pairs = [assignment.partition("=") for assignment in assignments]
-    if not pairs:
-        raise SettingsError(
-            f"no option of {topology} is named",
-            "Say NAME=VALUE, as in max_messages=1000. Those that are set stand in `windrow status`.",
-        )
-    for name, equals, _ in pairs:
-        if not equals:
-            raise SettingsError(f"{name!r} sets nothing", "Say NAME=VALUE, for example max_messages=1000.")
+    hint = "Say NAME=VALUE, as in max_messages=1000. Those that are set stand in `windrow status`."
+    refuse((not pairs, f"no option of {topology} is named", hint))
+    hint = "Say NAME=VALUE, for example max_messages=1000."
+    refuse(*((not equals, f"{name!r} sets nothing", hint) for name, equals, _ in pairs))
 
     def work(runner: Runner) -> RunSummary:
         for name, _, value in pairs:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, is_dataclass
 from functools import wraps
 from inspect import Parameter, signature
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin
 
 import typer
 
@@ -26,50 +26,43 @@ if TYPE_CHECKING:
     from windrow.engine import Engine as AnyEngine
     from windrow.topology.topology import Topology
 
-Config = Annotated[
-    str | None, typer.Option("--config", help="Settings file. Default: windrow.toml here, if there is one.")
-]
-Depot = Annotated[str | None, typer.Option("--depot", help="Depot: the Delta table of messages.")]
-Ledger = Annotated[str | None, typer.Option("--ledger", help="Ledger: the Delta table of batches.")]
-IfExists = Annotated[
-    bool, typer.Option("--if-exists", help="Without a table, say so and end with status 0 instead of 3.")
-]
-Engine = Annotated[str | None, typer.Option("--engine", help="spark, embedded (no JVM) or auto.")]
-Views = Annotated[str | None, typer.Option("--views-schema", help="Schema of the views over a catalog ledger.")]
-Checkpoints = Annotated[
-    str | None,
-    typer.Option("--checkpoint-location", help="Directory for Spark's checkpoints, where the platform wants one."),
-]
-LogFormat = Annotated[
-    str | None, typer.Option("--log-format", help="auto (pretty on a terminal, else JSON lines), pretty or json.")
-]
-LogLevel = Annotated[str | None, typer.Option("--log-level", help="debug, info, warning or error.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback when something fails.")]
+IfExists = Annotated[bool, "Without a table, say so and end with status 0 instead of 3."]
 # What several commands have, but not in the same place among their own.
 TopologyArgument = Annotated[
     str | None, typer.Argument(metavar="[MODULE:NAME]", help="A topology of yours. Default: the batcher.")
 ]
-Required = Annotated[str, typer.Argument(metavar="MODULE:NAME", help="The topology.")]
-Key = Annotated[str | None, typer.Option("--key", help="Only this key.")]
-Source = Annotated[str | None, typer.Option("--source", help="Only this source.")]
-SHARED: dict[str, Any] = {
-    "config": Config,
-    "depot": Depot,
-    "ledger": Ledger,
-    "views_schema": Views,
-    "checkpoint_location": Checkpoints,
-    "engine": Engine,
-    "log_format": LogFormat,
-    "log_level": LogLevel,
-    "json": Json,
-    "debug": Debug,
+Key = Annotated[str | None, "Only this key."]
+Source = Annotated[str | None, "Only this source."]
+# The help of the options that `@command` adds.
+TEXTS = {
+    "config": "Settings file. Default: windrow.toml here, if there is one.",
+    "depot": "Depot: the Delta table of messages.",
+    "ledger": "Ledger: the Delta table of batches.",
+    "views_schema": "Schema of the views over a catalog ledger.",
+    "checkpoint_location": "Directory for Spark's checkpoints, where the platform wants one.",
+    "engine": "spark, embedded (no JVM) or auto.",
+    "log_format": "auto (pretty on a terminal, else JSON lines), pretty or json.",
+    "log_level": "debug, info, warning or error.",
 }
+FLAGS = {"json": "Print one JSON document instead of text.", "debug": "Show a traceback when something fails."}
 
 
-def print_line(text: str, markup: bool = True) -> None:
-    """Print a line for people; a terminal wraps it, so that what is copied stays one line."""
-    stdout_console.print(text, markup=markup, soft_wrap=True)
+def refuse(*cases: tuple[object, str, str]) -> None:
+    """Raise SettingsError for the first case that holds; each has what is wrong, and what to do."""
+    for holds, message, hint in cases:
+        if holds:
+            raise SettingsError(message, hint)
+
+
+def print_line(*lines: str) -> None:
+    """Print lines for people as they are; a terminal wraps them, so that what is copied stays one line."""
+    for line in lines:
+        stdout_console.print(line, markup=False, soft_wrap=True)
+
+
+def print_markup(text: str) -> None:
+    """Print a line for people with Rich's markup."""
+    stdout_console.print(text, soft_wrap=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +185,9 @@ class CommandContext:
     def answer(self, document: Any, *lines: str, tell: Callable[[], None] = lambda: None) -> None:
         """Print the document with `--json`, else the lines for people, and then what `tell` prints."""
         if self.json:
-            print_json(document)
+            write(json_text(document, indent=2))
             return
-        for line in lines:
-            print_line(line, markup=False)
+        print_line(*lines)
         tell()
 
 
@@ -212,30 +204,41 @@ OR = "   or   "  # between examples
 def command(shared: str, example: str) -> Callable[[Callable[..., int | None]], Command]:
     """Give a function the shared options of these names, `--json` and `--debug` after its own.
 
-    They reach it as one Call, its first argument. Typer reads the longer signature.
+    They reach it as one Call, its first argument. Typer reads the longer signature. An option of its own whose
+    annotation is `Annotated[type, "help"]` is named like the parameter.
     """
 
     def extend(function: Callable[..., int | None]) -> Command:
         @wraps(function)
         def call(**values: Any) -> int | None:
-            own = {name: value for name, value in values.items() if name not in SHARED}
-            flags = {name: value for name, value in values.items() if name in SHARED and value is not None}
-            config, json, _ = flags.pop("config", None), flags.pop("json"), flags.pop("debug")
+            own = {name: value for name, value in values.items() if name not in TEXTS | FLAGS}
+            flags = {name: value for name, value in values.items() if name in TEXTS and value is not None}
+            config, json = flags.pop("config", None), values["json"]
             log = table(format=flags.pop("log_format", None), level=flags.pop("log_level", None))
             return function(CommandContext(config, flags | ({} if log is None else {"log": log}), json), **own)
 
-        def parameter(name: str) -> Parameter:
-            default = False if SHARED[name] in (Json, Debug) else None
-            return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=SHARED[name])
-
         known = signature(function, eval_str=True)
-        own = [option.replace(kind=Parameter.KEYWORD_ONLY) for option in known.parameters.values()][1:]
-        longer = known.replace(parameters=[*own, *map(parameter, [*shared.split(), "json", "debug"])])
+        own = [_described(option) for option in known.parameters.values()][1:]
+        texts = [_option(name, str | None, None, TEXTS[name]) for name in shared.split()]
+        longer = known.replace(parameters=[*own, *texts, *(_option(name, bool, False, FLAGS[name]) for name in FLAGS)])
         call.__signature__ = longer  # type: ignore[attr-defined]
         call.__annotations__ = {name: option.annotation for name, option in longer.parameters.items()}
         return Command(call, "Example: " + OR.join(f"`{line}`" for line in example.split(OR)))
 
     return extend
+
+
+def _described(parameter: Parameter) -> Parameter:
+    """Return a parameter of a command for Typer: one whose annotation has a text is the option that it is named for."""
+    match get_args(parameter.annotation):
+        case (kind, str(text)) if get_origin(parameter.annotation) is Annotated:
+            return _option(parameter.name, kind, parameter.default, text)
+    return parameter.replace(kind=Parameter.KEYWORD_ONLY)
+
+
+def _option(name: str, kind: Any, default: Any, text: str) -> Parameter:
+    annotation = Annotated[kind, typer.Option(f"--{name.rstrip('_').replace('_', '-')}", help=text)]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def _spark_reads(chosen: Settings, copies: Copies = "headers") -> AbstractContextManager[None]:
@@ -297,11 +300,6 @@ def note_paths(config: str | None, chosen: Settings, engine: AnyEngine) -> None:
 def table(**flags: str | None) -> dict[str, str] | None:
     """Return the flags that were given as a table of settings, None without any."""
     return {name: value for name, value in flags.items() if value is not None} or None
-
-
-def print_json(document: Any) -> None:
-    """Print one JSON document on standard output."""
-    write(json_text(document, indent=2))
 
 
 def json_text(document: Any, indent: int | None = None) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.markup import escape
 
-from windrow.cli.shared_options import CommandContext, Key, Source, command, print_line
+from windrow.cli.shared_options import CommandContext, Key, Source, command, print_line, print_markup, refuse
 from windrow.errors import SettingsError
 from windrow.model import timestamps as moments
 from windrow.model.printable import pluralize
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from windrow.topology.topology import Topology
 
 WIDEST_PAYLOAD = 60
-Limit = Annotated[int, typer.Option("--limit", min=1, help="How many to show at most.")]
 
 
 @command(
@@ -30,32 +29,22 @@ Limit = Annotated[int, typer.Option("--limit", min=1, help="How many to show at 
 def show(
     call: CommandContext,
     id: Annotated[str | None, typer.Argument(help="Id of a batch or of a rejection.", metavar="[ID]")] = None,  # noqa: A002
-    open_: Annotated[bool, typer.Option("--open", help="Open batches, the oldest first.")] = False,
-    closed: Annotated[bool, typer.Option("--closed", help="Closed batches, the latest first (default).")] = False,
-    rejected: Annotated[bool, typer.Option("--rejected", help="Rejected messages, the latest first.")] = False,
+    open_: Annotated[bool, "Open batches, the oldest first."] = False,
+    closed: Annotated[bool, "Closed batches, the latest first (default)."] = False,
+    rejected: Annotated[bool, "Rejected messages, the latest first."] = False,
     key: Key = None,
-    event_time: Annotated[
-        str | None,
-        typer.Option("--event-time", help="With --key: what became of the messages of this event time, ISO 8601."),
-    ] = None,
-    type_: Annotated[str | None, typer.Option("--type", help="With --event-time: only this type.")] = None,
+    event_time: Annotated[str | None, "With --key: what became of the messages of this event time, ISO 8601."] = None,
+    type_: Annotated[str | None, "With --event-time: only this type."] = None,
     source: Source = None,
     state: Annotated[
-        str | None,
-        typer.Option(
-            "--state", help="With MODULE:NAME: rows of this state; --key is the key, or its first columns as JSON."
-        ),
+        str | None, "With MODULE:NAME: rows of this state; --key is the key, or its first columns as JSON."
     ] = None,
     microbatch: Annotated[
-        int | None, typer.Option("--microbatch", min=0, help="With --state: as it was after this microbatch.")
+        int | None, typer.Option(min=0, help="With --state: as it was after this microbatch.")
     ] = None,
-    from_: Annotated[
-        str | None, typer.Option("--from", help="Batches and rejected messages from this event time on.")
-    ] = None,
-    to: Annotated[
-        str | None, typer.Option("--to", help="Batches and rejected messages before this event time, ISO 8601.")
-    ] = None,
-    limit: Limit = 10,
+    from_: Annotated[str | None, "Batches and rejected messages from this event time on."] = None,
+    to: Annotated[str | None, "Batches and rejected messages before this event time, ISO 8601."] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many to show at most.")] = 10,
 ) -> None:
     """Show batches, rejections, what became of a message, a state.
 
@@ -66,13 +55,22 @@ def show(
     if state is not None:
         _show_state(call, id, state, key, microbatch, limit)
         return
-    _refuse_contradictions([id is not None, open_, closed, rejected, event_time is not None], id, key, source)
-    if (from_, to) != (None, None) and (id is not None or event_time is not None):
-        raise SettingsError(
-            "--from and --to apply only to a list", "Leave them out, or leave out the ID or --event-time."
-        )
+    several = sum([id is not None, open_, closed, rejected, event_time is not None]) > 1
+    ranged = (from_, to) != (None, None) and (id is not None or event_time is not None)
+    named_twice = id is not None and (key, source) != (None, None)
+    refuse(
+        (several, "an ID, --open, --closed, --rejected and --event-time exclude each other", "Give one of them."),
+        (named_twice, "an ID needs no --key and no --source", "Give the ID alone."),
+        (ranged, "--from and --to apply only to a list", "Leave them out, or leave out the ID or --event-time."),
+    )
     start, end = moments.event_range(from_, to)
-    _require_companions(key, event_time, type_, microbatch)
+    of_state = "Name a topology and a state: MODULE:NAME --state STATE."
+    whole, timeless = "--key K --type T --event-time TIME.", event_time is None
+    refuse(
+        (microbatch is not None, "--microbatch needs --state", of_state),
+        (type_ is not None and timeless, "--type goes with --event-time", f"Give the event time too: {whole}"),
+        (not timeless and key is None, "--event-time needs --key", f"Give the message's key: {whole}"),
+    )
     with call.readable_settings() as chosen:
         if event_time is not None and key is not None:
             _show_message(call, chosen, key, event_time, type_, source, limit)
@@ -95,7 +93,6 @@ def show(
 def _show_state(
     call: CommandContext, place: str | None, state: str, key: str | None, microbatch: int | None, limit: int
 ) -> None:
-    """Show rows of a state, of a key or of all, after a microbatch or as they are."""
     from windrow.reading.values import records
     from windrow.topology.importing import import_topology
 
@@ -121,32 +118,9 @@ def _key(topology: Topology, state: str, text: str) -> dict[str, Any]:
         return values
     names = topology.states[state].keys.names if state in topology.states else [""]
     if len(names) != 1:
-        raise SettingsError(
-            f"the keys of the state {state} are: {', '.join(names) or 'none'}", 'Write --key \'{"name": "value"}\'.'
-        )
+        keys = f"the keys of the state {state} are: {', '.join(names) or 'none'}"
+        raise SettingsError(keys, 'Write --key \'{"name": "value"}\'.')
     return {names[0]: text}
-
-
-def _refuse_contradictions(ways: list[bool], id_: str | None, key: str | None, source: str | None) -> None:
-    """Refuse two ways to say what to show, and to narrow down what an id names."""
-    if sum(ways) > 1:
-        raise SettingsError(
-            "an ID, --open, --closed, --rejected and --event-time exclude each other", "Give one of them."
-        )
-    if id_ is not None and (key, source) != (None, None):
-        raise SettingsError("an ID needs no --key and no --source", "Give the ID alone.")
-
-
-def _require_companions(key: str | None, event_time: str | None, type_: str | None, microbatch: int | None) -> None:
-    """Refuse options without those that they narrow down."""
-    if microbatch is not None:
-        raise SettingsError("--microbatch needs --state", "Name a topology and a state: MODULE:NAME --state STATE.")
-    if type_ is not None and event_time is None:
-        raise SettingsError(
-            "--type goes with --event-time", "Give the event time too: --key K --type T --event-time TIME."
-        )
-    if event_time is not None and key is None:
-        raise SettingsError("--event-time needs --key", "Give the message's key: --key K --type T --event-time TIME.")
 
 
 def _show_message(
@@ -170,24 +144,22 @@ def _print_arrival(number: int, arrival: Arrival) -> None:
     """Print one arrival: what came, where it is, and for a rejected one what would have kept it."""
     colour = {"rejected": "red", "lost": "red", "waiting": "yellow", "skipped": "yellow"}.get(arrival.outcome, "green")
     what = escape(f"{arrival.source or repr(arrival.source)} {arrival.key} {arrival.type}")
-    print_line(f"{number}. [{colour}]{arrival.outcome}[/{colour}]  {what}  {arrival.event_time}")
+    print_markup(f"{number}. [{colour}]{arrival.outcome}[/{colour}]  {what}  {arrival.event_time}")
     sequence = "" if arrival.sequence is None else f", sequence {arrival.sequence}"
-    print_line(
-        f"   received at {arrival.received_at}{sequence}  {_payload({'payload': arrival.payload})}", markup=False
-    )
+    print_line(f"   received at {arrival.received_at}{sequence}  {_payload(arrival.payload)}")
     if arrival.depot_version is not None:
         by = "" if arrival.microbatch is None else f", read by microbatch {arrival.microbatch}"
         print_line(f"   in depot version {arrival.depot_version}{by}")
     if arrival.batch is not None:
         batch = arrival.batch
         ended = f"closed at {batch['closed_at']} ({batch['close_reason']}) by microbatch {batch['closed_microbatch']}"
-        print_line(f"   in {batch['id']}, {batch['window_start']} to {batch['window_end']}", markup=False)
+        print_line(f"   in {batch['id']}, {batch['window_start']} to {batch['window_end']}")
         print_line(f"   {ended if batch['state'] == 'closed' else 'the batch is still open'}")
         return
     reason = f"{arrival.rejection['reason']}: " if arrival.rejection else ""
-    print_line(f"   {reason}{arrival.why}", markup=False)
+    print_line(f"   {reason}{arrival.why}")
     if arrival.hint:
-        print_line(f"   {arrival.hint}", markup=False)
+        print_line(f"   {arrival.hint}")
 
 
 def _find_rows(chosen: Settings, id_: str | None, state: str, conditions: dict[str, Any]) -> list[dict[str, Any]]:
@@ -205,18 +177,16 @@ def _find_rows(chosen: Settings, id_: str | None, state: str, conditions: dict[s
 
 def _print_batch(row: dict[str, Any], whole: bool) -> None:
     ended = f"closed at {row['closed_at']} ({row['close_reason']})" if row["state"] == "closed" else "open"
-    print_line(f"[bold]{row['id']}[/bold]  {row['window_start']} to {row['window_end']}")
-    print_line(
-        f"  {ended}; opened by {row['open_reason']}; {pluralize(row['message_count'], 'message')}, "
-        f"{row['bytes']:,} bytes"
-    )
+    print_markup(f"[bold]{row['id']}[/bold]  {row['window_start']} to {row['window_end']}")
+    size = f"{pluralize(row['message_count'], 'message')}, {row['bytes']:,} bytes"
+    print_line(f"  {ended}; opened by {row['open_reason']}; {size}")
     if "closing" in row:
         print_line(f"  open because {row['closing']['reason']}; closes {row['closing']['closes']}")
     shown = row["messages"] if whole else row["messages"][:5]
     for message in shown:
-        print_line(f"    {message['event_time']}  {message['type']}  {_payload(message)}", markup=False)
+        print_line(f"    {message['event_time']}  {message['type']}  {_payload(message['payload'])}")
     if len(shown) < len(row["messages"]):
-        print_line(f"    and {len(row['messages']) - len(shown)} more: windrow show {row['id']}", markup=False)
+        print_line(f"    and {len(row['messages']) - len(shown)} more: windrow show {row['id']}")
 
 
 def _print_rejected(row: dict[str, Any], whole: bool) -> None:
@@ -225,13 +195,13 @@ def _print_rejected(row: dict[str, Any], whole: bool) -> None:
 
     off = f" by {row['missed_by_us'] / 1_000_000:.3f} s" if row["missed_by_us"] else ""
     detail = f" ({row['detail']})" if row["detail"] else ""
-    print_line(f"[bold]{escape(row['id'])}[/bold]  {row['reason']}{off}{escape(detail)}")
+    print_markup(f"[bold]{escape(row['id'])}[/bold]  {row['reason']}{off}{escape(detail)}")
     if row["reason"].startswith(REFUSED):
         for line in _place(row, whole):
-            print_line(f"    {line}", markup=False)
+            print_line(f"    {line}")
         return
     event_time, type_, received_at = (row[name] or "NULL" for name in ("event_time", "type", "received_at"))
-    print_line(f"    {event_time}  {type_}  received at {received_at}  {_payload(row)}", markup=False)
+    print_line(f"    {event_time}  {type_}  received at {received_at}  {_payload(row['payload'])}")
     if row["floor_raise_us"]:
         raised = row["floor_raise_us"] / 1_000_000
         print_line(f"    its source's clock stood {raised:.3f} s after its arrival already")
@@ -251,8 +221,7 @@ def _place(row: dict[str, Any], whole: bool) -> Iterator[str]:
         yield reason_hint(row["reason"])
 
 
-def _payload(message: dict[str, Any]) -> str:
-    payload = message["payload"]
+def _payload(payload: Any) -> str:
     written = payload is None or isinstance(payload, str)
     text = str(payload).rstrip("\0") if written else json_text.dumps(payload, ensure_ascii=False)
     return text if len(text) <= WIDEST_PAYLOAD else f"{text[:WIDEST_PAYLOAD]}..."

@@ -187,11 +187,6 @@ class SparkDepot(SparkTable):
         """Tell whether only a change data feed says which version added a row."""
         return not self.engine.names_files(self.engine.place(self.location))
 
-    @property
-    def names(self) -> list[str]:
-        """Return the names of the columns of the table, before they are mapped."""
-        return list(self.table.schema.names)
-
     def version(self) -> int:
         """Return the latest version."""
         return self.table.version

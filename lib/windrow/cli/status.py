@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,18 +13,17 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from windrow.cli.history import show_history
 from windrow.cli.shared_options import (
     CommandContext,
     TopologyArgument,
     command,
     json_text,
     print_line,
+    refuse,
     text_table,
 )
 from windrow.cli.terminal import stderr_console, stdout_console, write
-from windrow.errors import SettingsError
-from windrow.model.durations import microseconds
+from windrow.model.durations import SECOND, microseconds
 from windrow.model.printable import pluralize, printable
 from windrow.model.timestamps import time_text
 from windrow.runtime.wall_clock import WallClock
@@ -34,20 +34,32 @@ if TYPE_CHECKING:
     from windrow.reading import BatcherStatus, Status
     from windrow.reading.alarms import Condition
     from windrow.reading.status import DepotStatus
-    from windrow.topology.status import TopologyStatus
 
 EVERY = "2s"
 WORST = 10  # sources, unless all are asked for
+
 FailIf = Annotated[
     list[str] | None,
-    typer.Option(
-        "--fail-if",
-        help="End with status 1 when this holds; may be repeated. lag>5m, lag_messages>100000, lag_versions, "
-        "open_batches, open_messages, oldest_open_age>1h, rejected>0, rejected_recently, depot_rewritten, "
-        "kafka_lag>100, paused; with > >= < <= ==. A topology has no open_batches, open_messages, oldest_open_age and "
-        "kafka_lag.",
-    ),
+    "End with status 1 when this holds; may be repeated. lag>5m, lag_messages>100000, lag_versions, "
+    "open_batches, open_messages, oldest_open_age>1h, rejected>0, rejected_recently, depot_rewritten, "
+    "kafka_lag>100, paused; with > >= < <= ==. A topology has no open_batches, open_messages, oldest_open_age and "
+    "kafka_lag.",
 ]
+# The columns of --history that are shown, those with a value, and their heads.
+HISTORY = {
+    "microbatch": "microbatch",
+    "kind": "kind",
+    "depot": "depot",
+    "depot_version": "version",
+    "message_count": "read",
+    "rejected": "rejected",
+    "started_at": "started",
+    "prime_ms": "prime",
+    "plan_ms": "plan",
+    "process_ms": "process",
+    "events_fired": "events",
+    "options_used": "options",
+}
 
 
 @command(
@@ -57,21 +69,15 @@ FailIf = Annotated[
 def status(
     call: CommandContext,
     topology: TopologyArgument = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Refresh until Ctrl-C; with --json one document a line.")
-    ] = False,
-    interval: Annotated[
-        str | None, typer.Option("--interval", help=f"With --watch: time between two looks. Default: {EVERY}.")
-    ] = None,
+    watch: Annotated[bool, "Refresh until Ctrl-C; with --json one document a line."] = False,
+    interval: Annotated[str | None, f"With --watch: time between two looks. Default: {EVERY}."] = None,
     fail_if: FailIf = None,
-    kafka: Annotated[
-        bool, typer.Option("--kafka", help="Ask the broker of [kafka] how far the depot is behind its topics.")
-    ] = False,
+    kafka: Annotated[bool, "Ask the broker of [kafka] how far the depot is behind its topics."] = False,
     history: Annotated[
         int | None,
-        typer.Option("--history", min=1, help="Show the last so many microbatches instead, with their phases."),
+        typer.Option(min=1, help="Show the last so many microbatches instead, with their phases."),
     ] = None,
-    sources: Annotated[bool, typer.Option("--sources", help=f"Show all sources, not just the worst {WORST}.")] = False,
+    sources: Annotated[bool, f"Show all sources, not just the worst {WORST}."] = False,
 ) -> int:
     """Show what waits, clocks, batches, rejections and microbatches.
 
@@ -79,15 +85,16 @@ def status(
     """
     from windrow.reading import alarms
 
-    if topology is not None and (sources or kafka):
-        raise SettingsError("--sources and --kafka do not apply to a topology", "They are of the batcher.")
+    of_batcher = topology is not None and (sources or kafka)
+    other = history is not None and (watch or fail_if or kafka or sources)
+    refuse(
+        (of_batcher, "--sources and --kafka do not apply to a topology", "They are of the batcher."),
+        (other, "--history goes with no other view", "Leave the others out."),
+        (history is None and interval is not None and not watch, "--interval goes with --watch", "Give both, or none."),
+    )
     if history is not None:
-        if watch or fail_if or kafka or sources:
-            raise SettingsError("--history goes with no other view", "Leave the others out.")
-        show_history(call, topology, history)
+        _show_history(call, topology, history)
         return 0
-    if interval is not None and not watch:
-        raise SettingsError("--interval goes with --watch", "Give both, or none.")
     conditions = [alarms.parse(text, topology is not None) for text in fail_if or ()]
     if topology is None:
         take = partial(_look_at_batcher, call, conditions, None if sources else WORST, kafka)
@@ -95,8 +102,7 @@ def status(
         take = partial(_look_at_topology, call, conditions, topology)
     if watch:
         pause = microseconds(interval or EVERY, "--interval")
-        if pause == 0:
-            raise SettingsError("--interval is 0", "Leave the tables some time, for example 2s.")
+        refuse((pause == 0, "--interval is 0", "Leave the tables some time, for example 2s."))
         return _watch(take, pause, call.json)
     look = take()
     call.answer(look.document, tell=look.print)
@@ -121,32 +127,15 @@ class StatusView:
 
     def print(self) -> None:
         """Print it, one part after the other."""
-        for line in self.lines:
-            print_line(line, markup=False)
+        print_line(*self.lines)
         for table in self.tables:
             stdout_console.print(table)
-        for line in self.remarks:
-            print_line(line, markup=False)
+        print_line(*self.remarks)
 
     def view(self) -> Group:
         """Return what a terminal shows that looks again and again."""
         ends = Text(f"{self.at}; Ctrl-C ends", style="dim")
         return Group(*map(Text, self.lines), *self.tables, *map(Text, self.remarks), ends)
-
-
-@dataclass(frozen=True, slots=True)
-class AlgorithmView:
-    """What only a batcher, or only a topology, says: `what` it is, lines, tables, remarks, and what all of it is.
-
-    The depots of a topology are `named`.
-    """
-
-    what: str
-    named: bool
-    lines: list[str]
-    tables: list[Table]
-    remarks: list[str]
-    line: str
 
 
 def _look_at_batcher(call: CommandContext, alarms: Sequence[Condition], most: int | None, kafka: bool) -> StatusView:
@@ -159,7 +148,7 @@ def _look_at_batcher(call: CommandContext, alarms: Sequence[Condition], most: in
         from windrow.producer.bridge.kafka import kafka_lag
 
         result = replace(result, kafka=kafka_lag(chosen, now))
-    return _look(result, _of_batcher(result, most), alarms, now)
+    return _of_batcher(result, most, alarms, now)
 
 
 def _look_at_topology(call: CommandContext, alarms: Sequence[Condition], topology: str) -> StatusView:
@@ -168,49 +157,64 @@ def _look_at_topology(call: CommandContext, alarms: Sequence[Condition], topolog
     now = WallClock().now()
     with call.readable_topology(topology) as named:
         status = status_of(named, now)
-    return _look(status, _of_topology(status), alarms, now)
+    states = ", ".join(f"{name} {pluralize(rows, 'row')}" for name, rows in status.states.items())
+    lines = [
+        f"states  {states}",
+        *(f"event   {name} is due at {due}" for name, due in status.events_due_at.items()),
+        *(f"option  {name} = {value}" for name, value in status.options.items()),
+    ]
+    for wait in status.waits:
+        stands = f"it stands at {wait.reached}" if wait.reached else "it has read nothing"
+        lines.append(f"waits   for {wait.topology}, which feeds {wait.depot}: {stands}, since {wait.since}")
+    gone = "was read before and is no longer one of the topology; its place is kept"
+    remarks = [f"depot {name} {gone}" for name in status.former_depots]
+    what = f"topology {status.topology}"
+    return _look(status, alarms, now, what=what, lines=lines, line=states, remarks=remarks, named=True)
 
 
-def _look(status: Status, own: AlgorithmView, alarms: Sequence[Condition], now: int) -> StatusView:
-    """Return a look at what batcher and topology have in common, and at what is their `own`."""
+def _look(
+    status: Status,
+    alarms: Sequence[Condition],
+    now: int,
+    *,
+    what: str,
+    lines: list[str],
+    line: str,
+    remarks: list[str],
+    tables: Sequence[Table] = (),
+    named: bool = False,
+) -> StatusView:
+    """Return a look at what batcher and topology have in common, and at what is their own: `what` it is, and so on.
+
+    The depots of a topology are `named`.
+    """
     from windrow.reading.status_text import lag_text
 
     holding = [condition for alarm in alarms if (condition := alarm.holds(status))]
-    paused = "; paused" if status.ledger.paused else ""
-    microbatch = f"microbatch {status.ledger.microbatch}"
+    second = time_text(now // SECOND * SECOND)
+    lag, totals, ledger = lag_text(status), status.totals, status.ledger
+    read = pluralize(totals.message_count, "message")
+    depots = ", ".join(f"{depot.name} version {depot.readable_range.version}" for depot in status.depots)
     return StatusView(
-        at=_second(now),
+        at=second,
         document=asdict(status) | ({"failed": holding} if alarms else {}),
-        lines=_lines(status, own),
-        tables=[table for table in (*own.tables, _microbatches(status)) if table.row_count],
-        remarks=[*own.remarks, _reach(status)],
-        line=f"{_second(now)}  {microbatch}; {lag_text(status)}; {own.line}{paused}",
+        lines=[
+            *(f"depot   {_depot(depot, named)}" for depot in status.depots),
+            f"ledger  {ledger.path}, version {ledger.version}; {what}",
+            *(["paused  nothing is read until `windrow resume`"] if ledger.paused else []),
+            f"lag     {lag}",
+            *(line for depot in status.depots for line in _changed(depot, named)),
+            *lines,
+            f"read    {read} in {pluralize(totals.microbatch_count, 'microbatch')}",
+        ],
+        tables=[table for table in (*tables, _microbatches(status)) if table.row_count],
+        remarks=[
+            *remarks,
+            f"verify and replay reach back to ledger version {ledger.readable_range.version}, {depots}",
+        ],
+        line=f"{second}  microbatch {ledger.microbatch}; {lag}; {line}{'; paused' if ledger.paused else ''}",
         holding=holding,
     )
-
-
-def _second(now: int) -> str:
-    """Return a time without what is less than a second."""
-    return time_text(now // 1_000_000 * 1_000_000)
-
-
-def _lines(status: Status, own: AlgorithmView) -> list[str]:
-    from windrow.reading.status_text import lag_text
-
-    return [
-        *(f"depot   {_depot(depot, own.named)}" for depot in status.depots),
-        f"ledger  {status.ledger.path}, version {status.ledger.version}; {own.what}",
-        *(["paused  nothing is read until `windrow resume`"] if status.ledger.paused else []),
-        f"lag     {lag_text(status)}",
-        *(line for depot in status.depots for line in _changed(depot, own.named)),
-        *own.lines,
-        f"read    {_totals(status)}",
-    ]
-
-
-def _totals(status: Status) -> str:
-    totals = status.totals
-    return f"{pluralize(totals.message_count, 'message')} in {pluralize(totals.microbatch_count, 'microbatch')}"
 
 
 def _depot(depot: DepotStatus, named: bool) -> str:
@@ -229,11 +233,6 @@ def _changed(depot: DepotStatus, named: bool) -> list[str]:
     ]
 
 
-def _reach(status: Status) -> str:
-    depots = ", ".join(f"{depot.name} version {depot.readable_range.version}" for depot in status.depots)
-    return f"verify and replay reach back to ledger version {status.ledger.readable_range.version}, {depots}"
-
-
 def _microbatches(status: Status) -> Table:
     of_topology = any(row.depot for row in status.microbatches)
     names = ["microbatch", "kind", *(["depot"] if of_topology else []), "message_count", "rejected"]
@@ -243,28 +242,7 @@ def _microbatches(status: Status) -> Table:
     return text_table(heads, last, title="last microbatches (phases in ms)", title_style="bold")
 
 
-def _of_topology(status: TopologyStatus) -> AlgorithmView:
-    states = ", ".join(f"{name} {pluralize(rows, 'row')}" for name, rows in status.states.items())
-    lines = [
-        f"states  {states}",
-        *(f"event   {name} is due at {due}" for name, due in status.events_due_at.items()),
-        *(f"option  {name} = {value}" for name, value in status.options.items()),
-    ]
-    for wait in status.waits:
-        stands = f"it stands at {wait.reached}" if wait.reached else "it has read nothing"
-        lines.append(f"waits   for {wait.topology}, which feeds {wait.depot}: {stands}, since {wait.since}")
-    gone = "was read before and is no longer one of the topology; its place is kept"
-    return AlgorithmView(
-        f"topology {status.topology}",
-        True,
-        lines,
-        [],
-        [f"depot {name} {gone}" for name in status.former_depots],
-        states,
-    )
-
-
-def _of_batcher(status: BatcherStatus, most: int | None) -> AlgorithmView:
+def _of_batcher(status: BatcherStatus, most: int | None, alarms: Sequence[Condition], now: int) -> StatusView:
     from windrow.reading.status_text import needed_lines, open_text
 
     rules = ", ".join(f"{name} {value}" for name, value in status.rules.items())
@@ -281,10 +259,9 @@ def _of_batcher(status: BatcherStatus, most: int | None) -> AlgorithmView:
         *needed_lines(status.needed_delay, most),
         *(f"hint: {hint}" for hint in status.hints),
     ]
-    batches = (
-        f"{status.open.batch_count:,} open, {status.closed.batch_count:,} closed, {status.totals.rejected:,} rejected"
-    )
-    return AlgorithmView(f"rules {rules}", False, lines, _tables(status, most), remarks, batches)
+    batches = f"{status.open.batch_count:,} open, {closed.batch_count:,} closed, {status.totals.rejected:,} rejected"
+    what, tables = f"rules {rules}", _tables(status, most)
+    return _look(status, alarms, now, what=what, lines=lines, line=batches, remarks=remarks, tables=tables)
 
 
 def _watch(take: Callable[[], StatusView], pause: int, json: bool) -> int:
@@ -318,7 +295,7 @@ def _shown(json: bool) -> Iterator[Callable[[StatusView], None]]:
 
 def _alarmed(look: StatusView) -> int:
     """Name the conditions that hold; return the exit status."""
-    for condition in look.holding or ():
+    for condition in look.holding:
         stderr_console.print(condition, markup=False, soft_wrap=True)
     return 1 if look.holding else 0
 
@@ -327,11 +304,9 @@ def _kafka(status: BatcherStatus) -> list[str]:
     """Say how far the depot is behind Kafka, and which partitions are furthest behind."""
     if status.kafka is None:
         return []
-    behind = sorted(
-        (partition for partition in status.kafka.partitions if partition.lag), key=lambda partition: -partition.lag
-    )[:3]
-    furthest = ", ".join(f"{partition.topic}/{partition.partition} {partition.lag:,}" for partition in behind)
     kafka = status.kafka
+    behind = sorted((each for each in kafka.partitions if each.lag), key=lambda each: -each.lag)[:3]
+    furthest = ", ".join(f"{each.topic}/{each.partition} {each.lag:,}" for each in behind)
     text = f"{pluralize(kafka.lag, 'offset')} of {pluralize(len(kafka.partitions), 'partition')} are not in the depot"
     return [f"kafka   {text}{furthest and f'; most: {furthest}'}; measured at {kafka.measured_at}"]
 
@@ -355,3 +330,35 @@ def _tables(status: BatcherStatus, most: int | None) -> list[Table]:
 
 def _figure(value: object) -> str:
     return f"{value:,.0f}" if isinstance(value, float | int) else str(value or "")
+
+
+def _show_history(call: CommandContext, topology: str | None, last: int) -> None:
+    """Print the `last` microbatches of a ledger, or of a topology: kind, messages, time of each phase."""
+    import pyarrow.compute as pc
+
+    from windrow.reading.history import history as read
+
+    if topology is None:
+        with call.readable_settings("headers") as chosen:
+            history = read(chosen.ledger)
+    else:
+        from windrow.topology.status import book_of
+
+        with call.readable_topology(topology) as named:
+            history = read(book_of(named))
+    rows = history.filter(pc.greater(history["microbatch"], history["microbatch"][-1].as_py() - last)).to_pylist()
+    filled = {name for row in rows for name, value in row.items() if value is not None}
+    heads = {name: head for name, head in HISTORY.items() if name in filled}
+    cells = [[_cell(row.get(name)) for name in heads] for row in rows]
+    table = text_table(heads.values(), cells, padding=(0, 1, 0, 0))
+    call.answer({"microbatches": rows}, tell=lambda: stdout_console.print(table))
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if isinstance(value, datetime):
+        return f"{value:%m-%d %H:%M:%S}"
+    return "" if value is None else str(value)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from windrow.cli.progress import steps
-from windrow.cli.shared_options import CommandContext, Key, Source, command, print_line, text_table
+from windrow.cli.shared_options import CommandContext, Key, Source, command, print_line, print_markup, text_table
 from windrow.cli.terminal import stderr_console, stdout_console
 from windrow.errors import SettingsError
 from windrow.model import timestamps as moments
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from windrow.batching.rules import Rules
-    from windrow.reading.recent import Recent
+    from windrow.reading.feed import Recent
     from windrow.reading.tuning import Advice, Trial
 
 MOST = 1_000_000
@@ -34,16 +34,14 @@ def tune(
     windows: Durations = None,
     delays: Durations = None,
     keep_percent: Annotated[
-        float, typer.Option("--keep-percent", min=0, max=100, help="Percent of messages that should not be too old.")
+        float, typer.Option(min=0, max=100, help="Percent of messages that should not be too old.")
     ] = 99.0,
     key: Key = None,
     source: Source = None,
-    from_: Annotated[str | None, typer.Option("--from", help="Messages received at this time or later.")] = None,
-    to: Annotated[str | None, typer.Option("--to", help="Messages received before this time, ISO 8601.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Try the last so many messages.")] = MOST,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="A picture of it as well: .html, .png, .svg or .json.")
-    ] = None,
+    from_: Annotated[str | None, "Messages received at this time or later."] = None,
+    to: Annotated[str | None, "Messages received before this time, ISO 8601."] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Try the last so many messages.")] = MOST,
+    out: Annotated[Path | None, "A picture of it as well: .html, .png, .svg or .json."] = None,
 ) -> None:
     """Try other windows and delays on the messages of the depot.
 
@@ -53,7 +51,7 @@ def tune(
     writes to no table. The other rules come from the settings.
     """
     from windrow.reading import tuning
-    from windrow.reading.recent import recent
+    from windrow.reading.feed import recent
 
     if out is not None:
         from windrow.reading import plot
@@ -70,7 +68,17 @@ def tune(
     advice = tuning.advise(trial, rules, keep_percent)
     if out is not None:
         plot.save(plot.tuning(tuned, rules, of=key or source), out)
-    document = _document(recent_messages, trial, rules, tuned, advice, out)
+    document = {
+        "message_count": trial.messages,
+        "read": recent_messages.messages.num_rows,
+        "truncated": recent_messages.truncated,
+        "depot_versions": [recent_messages.first, recent_messages.last],
+        "rules": rules,
+        "pairs": tuned.to_pylist(),
+        "left_out": trial.left_out,
+        "advice": advice,
+        "file": out,
+    }
     call.answer(document, tell=lambda: _tell(recent_messages, trial, rules, tuned, advice, out))
 
 
@@ -84,31 +92,13 @@ def _listed(durations: str | None, flag: str) -> list[str] | None:
     return parts
 
 
-def _document(
-    recent_messages: Recent, trial: Trial, rules: Rules, tuned: pa.Table, advice: Advice, out: Path | None
-) -> dict[str, Any]:
-    return {
-        "message_count": trial.messages,
-        "read": recent_messages.messages.num_rows,
-        "truncated": recent_messages.truncated,
-        "depot_versions": [recent_messages.first, recent_messages.last],
-        "rules": rules,
-        "pairs": tuned.to_pylist(),
-        "left_out": trial.left_out,
-        "advice": advice,
-        "file": out,
-    }
-
-
 def _tell(
     recent_messages: Recent, trial: Trial, rules: Rules, tuned: pa.Table, advice: Advice, out: Path | None
 ) -> None:
     last = f"these are the last {recent_messages.messages.num_rows:,} (--limit; --from and --to choose others)"
     more = f" There are more: {last}." if recent_messages.truncated else ""
-    print_line(
-        f"{pluralize(trial.messages, 'message')} of depot versions {recent_messages.first} to {recent_messages.last}."
-        f"{more}"
-    )
+    versions = f"depot versions {recent_messages.first} to {recent_messages.last}"
+    print_line(f"{pluralize(trial.messages, 'message')} of {versions}.{more}")
     for reason, number in trial.refused.items():
         print_line(f"  {number:,} are {reason} under any rules")
     rows = tuned.to_pylist()
@@ -118,7 +108,7 @@ def _tell(
     _tell_delays(rows, rules, advice, best)
     _tell_windows([row for row in rows if row["max_delay_us"] == chosen], rules, advice)
     if out is not None:
-        print_line(f"Wrote {out}.", markup=False)
+        print_line(f"Wrote {out}.")
 
 
 def _tell_delays(rows: list[dict[str, Any]], rules: Rules, advice: Advice, best: int | None) -> None:
@@ -127,7 +117,9 @@ def _tell_delays(rows: list[dict[str, Any]], rules: Rules, advice: Advice, best:
     window = max(tried, key=lambda length: (tried[length], length == rules.window, -length))
     rows = [row for row in rows if row["window_us"] == window]
     marks = {best: "enough", rules.max_delay: "now, enough" if best == rules.max_delay else "now"}
-    print_line(f"\n[bold]Which max_delay?[/bold] It is how long batches wait; here with window = {rows[0]['window']}:")
+    print_markup(
+        f"\n[bold]Which max_delay?[/bold] It is how long batches wait; here with window = {rows[0]['window']}:"
+    )
     _print(DELAYS, [(*_delay_cells(row), marks.get(row["max_delay_us"], "")) for row in rows])
     print_line("rejected: messages in no batch; wait: until a batch can close, for half of the messages and 95 %;")
     print_line(
@@ -136,15 +128,14 @@ def _tell_delays(rows: list[dict[str, Any]], rules: Rules, advice: Advice, best:
     if rows[-1]["duplicate"]:
         twice = f"{rows[-1]['duplicate']:,} of the {rows[-1]['rejected']:,}"
         print_line(f"with {rows[-1]['max_delay']} {twice} rejected came twice, which no max_delay changes")
-    for line in advice.why:
-        print_line(line, markup=False)
+    print_line(*advice.why)
 
 
 def _tell_windows(rows: list[dict[str, Any]], rules: Rules, advice: Advice) -> None:
     """Print what each window does; the rows have the same max_delay."""
     from windrow.reading.tuning import advise_repeats, advise_window
 
-    print_line(
+    print_markup(
         f"\n[bold]Which window?[/bold] It is what belongs together; here with max_delay = {rows[0]['max_delay']}:"
     )
     _print(WINDOWS, [(*_window_cells(row), "now" if row["window_us"] == rules.window else "") for row in rows])
@@ -154,8 +145,7 @@ def _tell_windows(rows: list[dict[str, Any]], rules: Rules, advice: Advice) -> N
     print_line('middle one of their stream; whole: rounds of measurements in one batch, with split_at = "message" or')
     print_line(f'"midpoint", with on_repeat = "keep", and with that and window_anchor = "aligned"{_starred(rows)}')
     now = next((row for row in rows if row["window_us"] == rules.window), rows[0])
-    for line in (*advise_window(rows, rules, advice.max_delay_us), *advise_repeats(now)):
-        print_line(line, markup=False)
+    print_line(*advise_window(rows, rules, advice.max_delay_us), *advise_repeats(now))
 
 
 DELAYS = ("max_delay", "rejected", "wait", "95 %", "")

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windrow.cli.shared_options import CommandContext, TopologyArgument, command, print_line
+from windrow.cli.shared_options import CommandContext, TopologyArgument, command, print_line, print_markup, refuse
 from windrow.cli.terminal import stderr_console
-from windrow.errors import SettingsError
 from windrow.model.printable import pluralize
 
 if TYPE_CHECKING:
@@ -31,32 +30,25 @@ def verify(
     call: CommandContext,
     topology: TopologyArgument = None,
     ledger_version: Annotated[
-        list[int] | None,
-        typer.Option("--ledger-version", help="Ledger version to check; may be repeated. Default: the latest."),
+        list[int] | None, "Ledger version to check; may be repeated. Default: the latest."
     ] = None,
     max_messages: Annotated[
         int,
         typer.Option(
-            "--max-messages",
             min=0,
             help="Derive the batches again for at most this many messages, the smallest streams first.",
         ),
     ] = MAX_MESSAGES,
-    all_: Annotated[bool, typer.Option("--all", help="Derive the batches again of all streams.")] = False,
+    all_: Annotated[bool, "Derive the batches again of all streams."] = False,
     since: Annotated[
         int | None,
         typer.Option(
-            "--since",
             min=0,
             help="Check what came after this ledger version; 0: everything. Default: the one in `[verify] record`.",
         ),
     ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit status 1 also where something could not be checked.")
-    ] = False,
-    replay: Annotated[
-        bool, typer.Option("--replay", help="For a topology: run its microbatches again, and compare the states.")
-    ] = False,
+    strict: Annotated[bool, "Exit status 1 also where something could not be checked."] = False,
+    replay: Annotated[bool, "For a topology: run its microbatches again, and compare the states."] = False,
 ) -> int:
     """Check that the ledger holds every message exactly once.
 
@@ -66,16 +58,15 @@ def verify(
     was taken once, and that the files of its states are sound.
     """
     if topology is not None:
-        if ledger_version or all_ or max_messages != MAX_MESSAGES or since is not None:
-            raise SettingsError(
-                "--ledger-version, --since, --max-messages and --all do not apply to a topology",
-                "--replay and --strict do.",
-            )
+        of_batcher = ledger_version or all_ or max_messages != MAX_MESSAGES or since is not None
+        names = "--ledger-version, --since, --max-messages and --all"
+        refuse((of_batcher, f"{names} do not apply to a topology", "--replay and --strict do."))
         return _of_topology(call, topology, replay, strict)
-    if replay:
-        raise SettingsError("--replay needs a topology", "To replay the ledger of the batcher, use `windrow replay`.")
-    if ledger_version and since is not None:
-        raise SettingsError("--since does not go with --ledger-version", "--since is about the latest version.")
+    both = ledger_version and since is not None
+    refuse(
+        (replay, "--replay needs a topology", "To replay the ledger of the batcher, use `windrow replay`."),
+        (both, "--since does not go with --ledger-version", "--since is about the latest version."),
+    )
     return _of_batcher(call, ledger_version, since, None if all_ else max_messages, strict)
 
 
@@ -144,12 +135,11 @@ def _of_batcher(
             return 3
         status = _answer(call, report, _books_of_batcher(report), strict)
         if record and write_record(report, record, datetime.now(UTC)) and not call.json:
-            print_line(f"recorded in {record}: the next one goes on from here", markup=False)
+            print_line(f"recorded in {record}: the next one goes on from here")
     return status
 
 
 def _how_far(standing: VerifyProgress) -> str:
-    """Say what is verified, what of it is done and what is left."""
     if standing.ledger_version < 0:
         return "the files of both tables, and reading the depot"
     left = pluralize(standing.part_count - standing.parts_done, "part")
@@ -204,17 +194,15 @@ def _answer(call: CommandContext, report: ReportStatus, books: Iterator[str], st
 
 
 def _print(report: ReportStatus, books: Iterator[str]) -> None:
-    """Print the books, what could not be checked, and each difference with its first examples."""
-    for line in books:
-        print_line(line, markup=False)
+    print_line(*books)
     for finding in report.findings:
-        print_line(f"not checked: {finding}", markup=False)
+        print_line(f"not checked: {finding}")
     for difference in report.differences:
         where = "" if difference.ledger_version < 0 else f" in ledger version {difference.ledger_version}"
-        print_line(f"[red]difference[/red]{where}: {difference.check}")
-        print_line(f"  expected {difference.expected}, found {difference.found}", markup=False)
+        print_markup(f"[red]difference[/red]{where}: {difference.check}")
+        print_line(f"  expected {difference.expected}, found {difference.found}")
         for example in difference.examples[:3]:
-            print_line(f"    {example}", markup=False)
+            print_line(f"    {example}")
     unchecked = "[yellow]not checked: what is named above; in the rest no difference[/yellow]"
     good = "[green]no difference[/green]" if report.complete else unchecked
-    print_line(good if report.ok else f"[red]{pluralize(len(report.differences), 'difference')}[/red]")
+    print_markup(good if report.ok else f"[red]{pluralize(len(report.differences), 'difference')}[/red]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,7 +142,7 @@ def status(depot: str, ledger: str, now: int) -> BatcherStatus:
     return BatcherStatus(
         **common_status(book, {None: DepotPlace(depot)}, now),
         rules=to_toml(recorded_rules(progress.rules)),
-        clocks=_clocks(book),
+        clocks=tuple(SourceClock(**row) for row in records(book.rows("progress", CLOCKS, OF_SOURCE, BY_SOURCE))),
         open=_open(book, progress.max_delay_us, now),
         closed=ClosedBatches(**one_row(book, "closed", BATCHES)),
         rejections=tuple(Rejections(**row) for row in records(book.rows("rejected", REJECTED, rest=BY_REASON))),
@@ -154,17 +155,15 @@ def count_waiting(depot: str, ledger: str) -> int | None:
     """Return how many messages wait, by the log of a local depot; None if the depot or the number is missing."""
     if local_path(depot) is None or local_path(ledger) is None:
         return None
-    try:
-        log = open_table(depot, "depot")
-    except TableMissingError:
-        return None
-    try:
-        read = open_ledger(ledger).progress().depot_version
-    except TableMissingError:
-        read = -1
-    return waiting_versions(log, read).message_count
+    with suppress(TableMissingError):
+        log, read = open_table(depot, "depot"), -1
+        with suppress(TableMissingError):
+            read = open_ledger(ledger).progress().depot_version
+        return waiting_versions(log, read).message_count
+    return None
 
 
+CLOCKS, OF_SOURCE, BY_SOURCE = "source, clock, floor, seen_at", "source IS NOT NULL", "ORDER BY source"
 BATCHES = "count(*) AS batch_count, coalesce(sum(message_count), 0) AS message_count"
 REJECTED = "reason, count(*) AS message_count, coalesce(max(missed_by_us), 0) AS missed_by_us"
 BY_REASON = "GROUP BY reason ORDER BY message_count DESC, reason"
@@ -177,15 +176,14 @@ GROUP BY source ORDER BY source
 """
 
 
-def _clocks(book: Ledger) -> tuple[SourceClock, ...]:
-    rows = book.rows("progress", "source, clock, floor, seen_at", "source IS NOT NULL", "ORDER BY source")
-    return tuple(SourceClock(**row) for row in records(rows))
-
-
 def _open(book: Ledger, max_delay: int, now: int) -> OpenBatchStatus:
     """Return the open batches; timeouts follow the rules in force, even if a row was written under others."""
-    oldest = _oldest(book, max_delay)
-    seconds = 0.0 if oldest is None else _open_for(book, now) / SECOND
+    idle = f"max(epoch_us(clock) + greatest(0, {now:d} - epoch_us(seen_at)))"  # the idle clock of a source
+    age = f"{idle} - min(epoch_us(window_start)) AS age"
+    oldest, seconds = _oldest(book, max_delay), 0.0
+    if oldest is not None:
+        by_source = book.rows(("open", "progress"), age, OF_SOURCE, "GROUP BY source")
+        seconds = max(0, pc.max(by_source["age"]).as_py() or 0) / SECOND
     return OpenBatchStatus(**one_row(book, "open", BATCHES), oldest=oldest, oldest_age_seconds=seconds)
 
 
@@ -198,14 +196,6 @@ def _oldest(book: Ledger, max_delay: int) -> OldestBatch | None:
     clock = book.rows("progress", "floor", equal({"source": row["source"]}))
     [[due], [floor]] = (times.cast(pa.int64()).to_pylist() for times in (first["timeout_at"], clock["floor"]))
     return OldestBatch(**row, floor=time_text(floor), remaining_seconds=max(0, due - floor) / SECOND)
-
-
-def _open_for(book: Ledger, now: int) -> int:
-    """Return the time since the start of the oldest open window, by the idle clock of its source (microseconds)."""
-    idle = f"max(epoch_us(clock) + greatest(0, {now:d} - epoch_us(seen_at)))"
-    begun = "min(epoch_us(window_start))"
-    by_source = book.rows(("open", "progress"), f"{idle} - {begun} AS age", "source IS NOT NULL", "GROUP BY source")
-    return max(0, pc.max(by_source["age"]).as_py() or 0)
 
 
 def _needed(recent: RecentRows, max_delay: int) -> NeededDelay:

@@ -34,14 +34,13 @@ from windrow.errors import NotFoundError, SettingsError
 from windrow.model import canonical, tables
 from windrow.model.chain import CHAIN, LINKED, row_digests
 from windrow.model.hash_tree import NODE, HashTree
-from windrow.reading.digests import batch_digests, rejection_digests
+from windrow.reading.digests import BATCH_SQL, REJECTED_SQL, batch_digests, rejection_digests
 from windrow.reading.tables import Ledger, quote_text, time_literal
+from windrow.reading.warnings import first_names
 
 FORMAT = 1
 NAMED = 4  # in an error: a guess at what fits two lines
 LATER = "Prove it once the batch is closed; until then the message may move to another one."
-BATCHES = ", ".join([*canonical.BATCH, "closed_microbatch AS microbatch", "messages"])
-REJECTIONS = ", ".join([*canonical.REJECTED, "microbatch"])
 HISTORY = ", ".join(["microbatch", *LINKED])
 SUPERSEDED = ("id", "reason", "superseded_id", "superseded_by", "microbatch")
 OF_REJECTIONS = ("rejected", "record", "chunk")  # how ids of rejections begin
@@ -110,21 +109,21 @@ class Certifier:
         if placed := self._batch_of(message):
             batch, row = placed
             return self._document(row, batch=batch)
-        rejected = self._rejected(message.condition("event_time", "event_time"))
-        rejected = [row for row in rejected if message.is_(row)]
+        rows = self._ledger.rows("rejected", REJECTED_SQL, message.condition("event_time", "event_time"), "ORDER BY id")
+        rejected = [row for row in _in_numbers(rows) if message.is_(row)]
         if not rejected:
             raise self._missing(message)
         if len(rejected) > 1:
-            ids = _first([row["id"] for row in rejected])
+            ids = first_names([row["id"] for row in rejected], NAMED)
             raise SettingsError(f"{len(rejected)} rejections are of such a message", f"Give the id of one: {ids}.")
         return self.of_rejection(rejected[0]["id"])
 
     def of_rejection(self, id_: str) -> Document:
         """Return the certificate of a rejection by its id. Raises NotFoundError."""
-        rows = self._ledger.rows("rejected", REJECTIONS, f"id = {quote_text(id_)}")
+        rows = self._ledger.rows("rejected", REJECTED_SQL, f"id = {quote_text(id_)}")
         if not rows.num_rows:
             raise NotFoundError(f"there is no rejection {id_}", "List them with: windrow show --rejected")
-        [row] = times_to_numbers(to_plain_types(rows)).to_pylist()
+        [row] = _in_numbers(rows)
         first = None
         if row["reason"] == "duplicate":
             placed = self._batch_of(MessageName(row["key"], row["event_time"], row["type"], row["source"]))
@@ -136,15 +135,15 @@ class Certifier:
 
     def _batch_of(self, message: MessageName) -> tuple[Document, Mapping[str, Any]] | None:
         """Return the closed batches of the window that has a message, and the message with its stream."""
-        rows = self._ledger.rows("closed", BATCHES, message.condition("window_start", "window_end"), "ORDER BY part")
+        rows = self._ledger.rows("closed", BATCH_SQL, message.condition("window_start", "window_end"), "ORDER BY part")
         matches = [
             {"source": batch["source"], "key": batch["key"], "microbatch": batch["microbatch"], **inside, "row": number}
-            for number, batch in enumerate(times_to_numbers(to_plain_types(rows)).to_pylist())
+            for number, batch in enumerate(_in_numbers(rows))
             for inside in batch["messages"]
             if message.is_(inside)
         ]
         if len(matches) > 1:
-            named = _first(sorted({f"type {row['type']!r} of source {row['source']!r}" for row in matches}))
+            named = first_names(sorted({f"type {row['type']!r} of source {row['source']!r}" for row in matches}), NAMED)
             raise SettingsError(
                 f"there are {len(matches)} such messages: {named}", "Say which with --type and --source."
             )
@@ -154,21 +153,14 @@ class Certifier:
         same = [pc.equal(rows[name], batch[name][0]) for name in ("source", "key", "window_start")]
         parts = rows.filter(pc.and_(pc.and_(same[0], same[1]), same[2]))
         stream = tables.identifier(tables.BATCH_ID, *(combine_chunks(batch[name]) for name in ("source", "key")))
-        begin = times_to_numbers(to_plain_types(batch))["window_start"][0].as_py()
-        path = self._path(stream[0].as_py(), begin)
-        parted = {"parts": list(map(_batch, _single(parts))), "microbatch": matches[0]["microbatch"], "path": path}
-        return parted, matches[0]
-
-    def _rejected(self, where: str) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = times_to_numbers(
-            to_plain_types(self._ledger.rows("rejected", REJECTIONS, where, "ORDER BY id"))
-        ).to_pylist()
-        return rows
+        path = self._path(stream[0].as_py(), _in_numbers(batch)[0]["window_start"])
+        each = [_batch(parts.slice(at, 1)) for at in range(parts.num_rows)]
+        return {"parts": each, "microbatch": matches[0]["microbatch"], "path": path}, matches[0]
 
     def _missing(self, message: MessageName) -> NotFoundError:
         where = message.condition("window_start", "window_end")
-        waits = times_to_numbers(to_plain_types(self._ledger.rows("open", "messages", where)))["messages"].to_pylist()
-        if any(message.is_(inside) for messages in waits for inside in messages):
+        waits = _in_numbers(self._ledger.rows("open", "messages", where))
+        if any(message.is_(inside) for batch in waits for inside in batch["messages"]):
             return NotFoundError("the message is in an open batch", LATER)
         hint = "`windrow show --key KEY --event-time TIME` says what became of it."
         return NotFoundError("the ledger has no such message", hint)
@@ -186,14 +178,12 @@ class Certifier:
         return self._tree.path(int(pc.index(same, True).as_py()))
 
 
-def _first(names: list[str]) -> str:
-    """Return the first names as a list in words."""
-    more = f", and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
+def _in_numbers(rows: pa.Table) -> list[dict[str, Any]]:
+    """Return rows whose times are numbers."""
+    return list(times_to_numbers(to_plain_types(rows)).to_pylist())
 
 
 def _leaves(ledger: Ledger, progress: Callable[[int], None]) -> pa.Table:
-    """Return the leaves of a ledger (`NODE`) in order."""
     pieces, count = list[pa.Table](), 0
     for piece in _digested(ledger):
         pieces.append(piece)
@@ -207,16 +197,15 @@ def _leaves(ledger: Ledger, progress: Callable[[int], None]) -> pa.Table:
 
 def _digested(ledger: Ledger) -> Iterator[pa.Table]:
     """Yield `begin_name, begin, end, part, microbatch, digest` of batches, rejections and microbatches."""
-    for piece in ledger.pieces("closed", BATCHES):
+    for piece in ledger.pieces("closed", BATCH_SQL):
         rows = times_to_numbers(to_plain_types(piece))
         streams = tables.identifier(tables.BATCH_ID, *(combine_chunks(rows[name]) for name in ("source", "key")))
         digests = batch_digests(piece)
         yield _leaf(streams, rows["window_start"], rows["window_end"], rows["part"], digests)
-    for piece in ledger.pieces("rejected", REJECTIONS):
+    for piece in ledger.pieces("rejected", REJECTED_SQL):
         yield _single_places(rejection_digests(piece))
-    for piece in ledger.pieces("amended", BATCHES):
-        digests = batch_digests(piece)
-        yield _single_places(digests)
+    for piece in ledger.pieces("amended", BATCH_SQL):
+        yield _single_places(batch_digests(piece))
     for piece in ledger.pieces("superseded", ", ".join(SUPERSEDED)):
         encoded = canonical.digests(canonical.fields([combine_chunks(piece[name]) for name in SUPERSEDED]))
         yield _single_places(pa.table({name: piece[name] for name in ("id", MICROBATCH)} | {"digest": encoded}))
@@ -239,8 +228,8 @@ def _leaf(name: Any, begin: Any, end: Any, part: Any, digests: pa.Table) -> pa.T
 
 def _joined(rows: pa.RecordBatch) -> pa.Table:
     """Return a leaf for each window: the parts of a window, which follow each other, are one."""
-    places = list(zip(rows["begin_name"].to_pylist(), rows["begin"].to_pylist(), strict=True))
-    begins = np.flatnonzero([at == 0 or place != places[at - 1] for at, place in enumerate(places)])
+    name, begin = rows["begin_name"].dictionary_encode().indices.to_numpy(), rows["begin"].to_numpy()
+    begins = np.flatnonzero(np.append(True, (np.diff(name) != 0) | (np.diff(begin) != 0)))
     ends = np.append(begins[1:], rows.num_rows)
     digests = canonical.netstrings(rows["digest"])
     offsets = pa.array(np.append(begins, rows.num_rows).astype(np.int64))
@@ -250,10 +239,6 @@ def _joined(rows: pa.RecordBatch) -> pa.Table:
     hashes = canonical.digests(canonical.join_bytes([head, inside]))
     columns = [first["begin_name"], first["begin"], first["begin_name"], last["end"], hashes]
     return pa.Table.from_arrays(columns, schema=NODE)
-
-
-def _single(rows: pa.Table) -> Iterator[pa.Table]:
-    return (rows.slice(at, 1) for at in range(rows.num_rows))
 
 
 def _batch(row: pa.Table) -> Document:

@@ -75,13 +75,12 @@ class RowRange:
     def where(self) -> str:
         """Return the SQL condition that selects these rows."""
         column = WRITTEN_IN[self.state]
-        if self.after is None:
-            later = f"{column} > {self.start}"
-        else:
-            later = f"({column} > {self.start} OR ({column} = {self.start} AND id > {quote_text(self.after)}))"
-        if self.until is None:
-            return f"{later} AND {column} <= {self.end}"
-        return f"{later} AND ({column} < {self.end} OR ({column} = {self.end} AND id <= {quote_text(self.until)}))"
+        first, last = f"{column} > {self.start}", f"{column} <= {self.end}"
+        if self.after is not None:
+            first = f"({first} OR ({column} = {self.start} AND id > {quote_text(self.after)}))"
+        if self.until is not None:
+            last = f"({column} < {self.end} OR ({column} = {self.end} AND id <= {quote_text(self.until)}))"
+        return f"{first} AND {last}"
 
     def require_whole(self, count: int) -> None:
         """Raise LedgerRestoredError unless as many rows were found as the history says."""
@@ -105,8 +104,7 @@ def read_closed(
     Args:
         ledger: The path of the ledger.
         since: The `position` of the previous call, None for the beginning, or the bare number of a microbatch, which
-        cannot
-            be checked for a RESTORE.
+            cannot be checked for a RESTORE.
         batches_at_once: How many batches are read at most; the result is empty only when nothing is left.
         pivot: Whether a batch is a row of numbers with a column for each of the types (see `reading.pivot`).
         types: These types; by default all those in these batches.
@@ -157,31 +155,22 @@ def span(book: Ledger, state: Final, since: str | int | None, rows_at_once: int 
     first = start if read else start + 1
     history = book.rows("microbatch", f"microbatch, {state} AS written", f"microbatch >= {first}", "ORDER BY 1")
     total = np.cumsum(history["written"].to_numpy()) - read
-    if rows_at_once is None or not total.size or total[-1] <= rows_at_once:
-        return RowRange(
-            state, start, reached, int(total[-1]) if total.size else 0, _position(book, reached), after, None
-        )
-    place = int(np.searchsorted(total, rows_at_once))
-    end, left = history["microbatch"][place].as_py(), int(total[place]) - rows_at_once
-    if not left:
-        return RowRange(state, start, end, rows_at_once, _position(book, end), after, None)
-    within = history["written"][place].as_py() - left
-    return RowRange(
-        state, start, end, rows_at_once, f"{_position(book, end)}/{within}", after, _id_of(book, state, end, within)
-    )
-
-
-def _position(book: Ledger, number: int) -> str:
-    return f"{number}@{_mark(book, number)}"
+    rows, end, until, within = int(total[-1]) if total.size else 0, reached, None, ""
+    if rows_at_once is not None and rows > rows_at_once:
+        place = int(np.searchsorted(total, rows_at_once))
+        rows, end = rows_at_once, history["microbatch"][place].as_py()
+        if left := int(total[place]) - rows_at_once:
+            count = history["written"][place].as_py() - left
+            until, within = _id_of(book, state, end, count), f"/{count}"
+    return RowRange(state, start, end, rows, f"{end}@{_mark(book, end)}{within}", after, until)
 
 
 def _id_of(book: Ledger, state: Final, number: int, count: int) -> str:
     """Return the id of the last of the first `count` rows that a microbatch wrote. Raises LedgerRestoredError."""
     rows = book.rows(state, "id", f"{WRITTEN_IN[state]} = {number}", f"ORDER BY id LIMIT 1 OFFSET {count - 1}")
     if not rows.num_rows:
-        raise LedgerRestoredError(
-            f"microbatch {number} wrote {count} {state} rows or more, but fewer are there", BY_HAND
-        )
+        written = f"microbatch {number} wrote {count} {state} rows or more"
+        raise LedgerRestoredError(f"{written}, but fewer are there", BY_HAND)
     return str(rows["id"][0].as_py())
 
 

@@ -24,7 +24,10 @@ def batch(ledger: str, id: str, idle_timeout: int | None = IDLE_TIMEOUT) -> dict
     IncompatibleTableError.
     """
     book = open_ledger(ledger)
-    start = _start_of(id)
+    parts = ID.fullmatch(id)
+    if not parts:
+        raise NotFoundError(f"{id!r} is not the id of a batch", "An id looks like batch/SOURCE/KEY/WINDOW_START/PART.")
+    start = int(parts["start"])  # by which the query skips files
     where = f"id = {quote_text(id)} AND window_start = {time_literal(start)}"
     rows = _read(book, ("open", "closed"), where)
     if not rows:
@@ -112,33 +115,21 @@ def nearest_batch(book: Ledger, where: str, at: int) -> str:
     return "Its nearest batch is {id}, {window_start} to {window_end}.".format(**rows[0])
 
 
-def _start_of(id_: str) -> int:
-    """Return the window start in an id, by which a query skips files. Raises NotFoundError."""
-    parts = ID.fullmatch(id_)
-    if not parts:
-        raise NotFoundError(f"{id_!r} is not the id of a batch", "An id looks like batch/SOURCE/KEY/WINDOW_START/PART.")
-    return int(parts["start"])
-
-
 def _explained(book: Ledger, rows: list[dict[str, Any]], idle_timeout: int | None) -> list[dict[str, Any]]:
     """Add `closing` to open batches: what they wait for."""
     waiting = [row for row in rows if row["state"] == "open"]
     if not waiting:
         return rows
-    clocks = _clocks(book)
+    columns = ", ".join(f"epoch_us({name}) AS {name}" for name in ("clock", "floor", "seen_at"))
+    clocks = book.rows("progress", f"source, {columns}", "source IS NOT NULL").to_pylist()
+    clock_of = {row["source"]: row for row in clocks}
     delay = book.progress().max_delay_us
     ends = book.rows("open", "id, epoch_us(window_end) AS window_end").to_pylist()
     timeouts = {row["id"]: row["window_end"] + delay for row in ends}
     for row in waiting:
         row["timeout_at"] = time_text(timeouts[row["id"]])
-        row["closing"] = _closing(timeouts[row["id"]], clocks[row["source"]], idle_timeout)
+        row["closing"] = _closing(timeouts[row["id"]], clock_of[row["source"]], idle_timeout)
     return rows
-
-
-def _clocks(book: Ledger) -> dict[str, dict[str, int]]:
-    columns = ", ".join(f"epoch_us({name}) AS {name}" for name in ("clock", "floor", "seen_at"))
-    rows = book.rows("progress", f"source, {columns}", "source IS NOT NULL").to_pylist()
-    return {row.pop("source"): row for row in rows}
 
 
 def _closing(timeout: int, clock: dict[str, int], idle_timeout: int | None) -> dict[str, Any]:
@@ -152,12 +143,11 @@ def _closing(timeout: int, clock: dict[str, int], idle_timeout: int | None) -> d
     else:
         why = "the clock of its source has passed the timeout since the last microbatch"
         when = "with the next microbatch"
-    idle = (
-        "" if idle_at is None else f"; without one, when `windrow run` finds nothing new from {time_text(idle_at)} on"
-    )
+    if idle_at is not None:
+        when += f"; without one, when `windrow run` finds nothing new from {time_text(idle_at)} on"
     return {
         "reason": why,
-        "closes": when + idle,
+        "closes": when,
         "floor": time_text(clock["floor"]),
         "remaining_seconds": missing / 1_000_000,
         "idle_tick_at": None if idle_at is None else time_text(idle_at),

@@ -24,6 +24,9 @@ ROW = pa.schema(
 )  # fmt: skip
 MICROBATCH = pa.schema([("microbatch", pa.int64()), ("rows", pa.int64()), ("digest", pa.string())])
 BATCHES = ("open", "closed")
+# The columns that digests are made of.
+BATCH_SQL = ", ".join([*canonical.BATCH, "closed_microbatch AS microbatch", "messages"])
+REJECTED_SQL = ", ".join([*canonical.REJECTED, "microbatch"])
 
 
 Streams = Mapping[str, tuple[str, ...]]
@@ -49,13 +52,11 @@ class LedgerSelection:
 
     def batches(self, ledger: Ledger) -> Iterator[pa.Table]:
         """Yield the batches with their messages and the `microbatch` that closed them; see `Ledger.pieces`."""
-        columns = ", ".join([*canonical.BATCH, "closed_microbatch AS microbatch", "messages"])
-        return ledger.pieces(BATCHES, columns, self.condition("closed_microbatch"))
+        return ledger.pieces(BATCHES, BATCH_SQL, self.condition("closed_microbatch"))
 
     def rejections(self, ledger: Ledger) -> Iterator[pa.Table]:
         """Yield the rejections with their `microbatch`."""
-        columns = ", ".join([*canonical.REJECTED, "microbatch"])
-        return ledger.pieces("rejected", columns, self.condition("microbatch"))
+        return ledger.pieces("rejected", REJECTED_SQL, self.condition("microbatch"))
 
 
 @dataclass(frozen=True, slots=True)

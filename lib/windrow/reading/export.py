@@ -16,9 +16,9 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, cast
+from typing import Any, BinaryIO, Literal, cast, get_args
 from uuid import uuid4
 
 import pyarrow as pa
@@ -30,7 +30,6 @@ from windrow.errors import OutputFileError, first_line
 from windrow.model import tables
 from windrow.model.chunks import REFUSED
 from windrow.model.tables import BATCH_KEY
-from windrow.model.timestamps import EPOCH, time_text
 from windrow.reading.closed import Final, RowRange, span
 from windrow.reading.pivot import EARLY, Pivot
 from windrow.reading.tables import Ledger, equal, open_ledger, overlap_condition, quote_text
@@ -41,11 +40,11 @@ ExportRows = Literal["batches", "messages", "pivot", "rejected", "bytes"]
 Shape = Callable[[pa.Table], pa.Table]
 Write = Callable[[pa.RecordBatch], object]
 
+YEARS = (-62_135_596_800_000_000, 253_402_300_800_000_000)  # the beginnings of the years 1 and 10000
 TEXT = pa.large_string()  # a piece may exceed the 2 GiB limit of plain strings
 STANDARD_OUTPUT = "-"
-FORMATS: dict[str, ExportFormat] = {"parquet": "parquet", "csv": "csv", "json": "json", "raw": "raw"}
-ENDINGS: dict[str, ExportFormat] = {f".{name}": format_ for name, format_ in FORMATS.items() if name != "raw"}
-ENDINGS |= {".jsonl": "json", ".ndjson": "json"}
+FORMATS: dict[str, ExportFormat] = {name: name for name in get_args(ExportFormat)}
+ENDINGS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +84,6 @@ class ExportSelection:
         """Return the conditions on key, time and what wrote the rows as SQL; open batches always count."""
         written = f"(state = 'open' OR {span.where})" if self.early else span.where
         return f"{written} AND {self.where}"
-
-    @property
-    def order(self) -> str:
-        """Return the order of the rows as SQL: bytes come in the order of their sources, other rows in any order."""
-        by = 'raw_source, chunk, "offset", id'
-        return f"ORDER BY {by}" if self.what == "bytes" else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +144,7 @@ def format_of(out: str, name: str | None) -> ExportFormat:
     known = f"Known are {', '.join(FORMATS)}."
     if name is not None and name not in FORMATS:
         raise OutputFileError(f"there is no format {name!r}", known)
-    format_ = FORMATS[name] if name else ENDINGS.get(Path(out).suffix.lower())
+    format_ = FORMATS.get(name or ENDINGS.get(Path(out).suffix.lower(), ""))
     if format_ is None:
         raise OutputFileError(f"the ending of {out!r} names no format", f"Add --format. {known}")
     if format_ == "parquet" and out == STANDARD_OUTPUT:
@@ -212,14 +205,14 @@ def rows_of(
     schema, states = _read(book, choice), EARLY if choice.early else choice.state
     read = 0
     columns = ", ".join(f'"{name}"' for name in schema.names)
-    for piece in book.pieces(states, columns, choice.written(written_by), choice.order):
+    order = 'ORDER BY raw_source, chunk, "offset", id' if choice.what == "bytes" else ""  # of their sources
+    for piece in book.pieces(states, columns, choice.written(written_by), order):
         read += piece.num_rows
         for batch in shape(piece.cast(schema)).combine_chunks().to_batches():
             yield read, batch
 
 
 def _read(book: Ledger, choice: ExportSelection) -> pa.Schema:
-    """Return the columns of the ledger that an export reads."""
     what = choice.what
     if what == "bytes":
         return pa.schema([("content", pa.binary())])
@@ -236,13 +229,11 @@ def _batch(book: Ledger, names: tuple[str, ...] | None) -> pa.Schema:
 
 
 def _messages(batches: pa.Table) -> pa.Table:
-    """Return a row for each message, with the columns of its batch."""
     inside = batches["messages"].combine_chunks()
     messages = pa.Table.from_struct_array(pc.list_flatten(inside))
     batch = batches.select(BATCH_KEY).take(pc.list_parent_indices(inside))
-    return pa.table(
-        {name: batch[name] for name in BATCH_KEY} | {name: messages[name] for name in messages.column_names}
-    )
+    columns = {name: batch[name] for name in BATCH_KEY}
+    return pa.table(columns | {name: messages[name] for name in messages.column_names})
 
 
 @contextmanager
@@ -274,8 +265,7 @@ def json_lines(rows: pa.RecordBatch) -> bytes:
 
 def csv_text(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return rows in types that CSV can hold: lists become JSON, times and bytes text."""
-    columns = [_flat(column) for column in rows.columns]
-    return pa.RecordBatch.from_arrays(columns, rows.schema.names)
+    return pa.RecordBatch.from_arrays([_flat(column) for column in rows.columns], rows.schema.names)
 
 
 def json_text(value: Any) -> str:
@@ -295,14 +285,10 @@ def _text(value: datetime | bytes) -> str:
 
 def _time_texts(column: pa.Array) -> pa.Array:
     """Return times as texts; those outside the years 1 to 9999, which a rejected message may have, as `1234 us`."""
-    return pa.array([None if value is None else _time(value) for value in column.cast(pa.int64()).to_pylist()], TEXT)
-
-
-def _time(microseconds: int) -> str:
-    try:
-        return _text(EPOCH + timedelta(microseconds=microseconds))
-    except OverflowError:
-        return time_text(microseconds)
+    number = column.cast(pa.int64())
+    has_year = pc.and_(pc.greater_equal(number, YEARS[0]), pc.less(number, YEARS[1]))
+    text = pc.strftime(pc.if_else(has_year, column, pa.scalar(None, column.type)), "%Y-%m-%dT%H:%M:%SZ")
+    return pc.coalesce(text, pc.binary_join_element_wise(number.cast(pa.string()), "us", " ")).cast(TEXT)
 
 
 def _flat(column: pa.Array) -> pa.Array:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from typing import Any
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.errors import NotFoundError
+from windrow.model.commits import note_of
 from windrow.reading.tables import Ledger, open_ledger, overlap_condition
 
 HISTORY = """
@@ -59,18 +56,10 @@ def history(ledger: str | Ledger, start: int | None = None, end: int | None = No
 
 def _commits(book: Ledger, rows: pa.Table) -> pa.ChunkedArray:
     """Return the milliseconds from the end of the last phase to the commit in Delta's log; NULL if it is gone."""
-    noted = [note for note in map(_note, book.table.history(MAX_COMMITS)) if note]  # the latest first
-    stamps = dict(reversed(noted))
+    commits = reversed(book.table.history(MAX_COMMITS))
+    stamps = {note_of(commit).get("microbatch"): commit.get("timestamp") for commit in commits}  # of the latest commit
     at = pa.array([stamps.get(number) for number in rows["microbatch"].to_pylist()], pa.float64())
     ready = pc.divide(rows["started_at"].cast(pa.int64()), 1e3)
     for name in ("prime_ms", "plan_ms", "process_ms"):
         ready = pc.add(ready, pc.fill_null(rows[name], 0))
     return pc.max_element_wise(pc.subtract(at, ready), 0, skip_nulls=False)
-
-
-def _note(commit: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return the microbatch of a commit and its time, in milliseconds since the epoch."""
-    try:
-        return int(json.loads(commit["userMetadata"])["microbatch"]), int(commit["timestamp"])
-    except (KeyError, TypeError, ValueError):
-        return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -51,9 +52,8 @@ def waiting_versions(depot: DepotTable, read: int, state: str | None = None) -> 
     else:
         result = depot.history(read + 1)
     commits = {int(commit["version"]): commit for commit in result}
-    counts = {  # what each version brought, None if it does not say
-        version: _brought(commits.get(version, {}), state) for version in range(read + 1, depot.version() + 1)
-    }
+    versions = range(read + 1, depot.version() + 1)
+    counts = {version: _brought(commits.get(version, {}), state) for version in versions}
     changed = min((version for version, commit in commits.items() if changes_rows(commit)), default=None)
     filled = {version: count for version, count in counts.items() if count != 0}
     if not filled:
@@ -71,7 +71,7 @@ def waiting_versions(depot: DepotTable, read: int, state: str | None = None) -> 
 
 
 def _brought(commit: Mapping[str, Any], state: str | None) -> int | None:
-    """Return how many rows a commit added, all or those of a state; a deletion adds none."""
+    """Return how many rows a commit added (None: it does not say), all or those of a state; a deletion adds none."""
     if state is None or "added" not in commit:
         return 0 if commit.get("operation") == "DELETE" else None if state else rows_added(commit)
     added = [file for file in commit["added"] if file["partitionValues"].get("state", state) == state]
@@ -100,12 +100,9 @@ def earliest_readable(table: TableLog, depot: bool = False) -> int:
         removed = sorted((_files(before, prefix) | _files(after, prefix)) - needed)
         return all(info.type != FileType.NotFound for info in store.get_file_info(removed))
 
-    low, high = 0, latest
-    middle = low  # most tables have lost nothing yet
-    while low < high:
-        low, high = (low, middle) if readable(middle) else (middle + 1, high)
-        middle = (low + high) // 2
-    return high
+    if latest == 0 or readable(0):  # most tables have lost nothing yet
+        return 0
+    return bisect_left(range(latest), True, key=readable)
 
 
 def log_retention(table: TableLog) -> str | None:

@@ -22,8 +22,8 @@ from windrow.model.durations import UNITS, approximate_text, format_duration
 from windrow.model.messages import microseconds
 from windrow.model.payload import parse
 from windrow.reading.tuning import Trial, advise
-from windrow.reading.tuning.grid import gaps_of
-from windrow.reading.warnings import correct_clocks, plain_offset
+from windrow.reading.tuning.sweep import gaps_of
+from windrow.reading.warnings import correct_clocks, first_names, plain_offset
 
 # Usual names, the surest first; of `receivedAt`, `_received_at` and `RECEIVED_AT` the form is the same.
 NAMES = {
@@ -104,7 +104,7 @@ def propose(rows: pa.Table, latest: int) -> Proposal:
     messages = _messages(rows, mapping, payload_type)
     rules, wrong = _rules(messages, latest)
     correction = _correction(messages, mapping, wrong) if wrong else None
-    notes = [f"{CLOCKS}: {_named(wrong)}. {CORRECT}"] if wrong else []
+    notes = [f"{CLOCKS}: {first_names(wrong, NAMED, ' and ')}. {CORRECT}"] if wrong else []
     notes += [f"Columns that are not used: {', '.join(search.left)}."] if search.left else []
     order = ["source", "key", "type", "event_time", "received_at", "sequence", "payload"]
     chosen.sort(key=lambda column: order.index(column.name))
@@ -143,7 +143,8 @@ class ColumnSearch:
     def identity(self) -> Iterator[ColumnChoice]:
         """Yield the key, the source and the type."""
         known, why = self._take("key", _is_plain), "by its name"
-        repeated = {name: count for name, count in self._texts().items() if 1 < count <= self.rows.num_rows // 2}
+        texts = {name: self._distinct(name) for name in self.left if pa.types.is_string(self._type(name))}
+        repeated = {name: count for name, count in texts.items() if 1 < count <= self.rows.num_rows // 2}
         if known is None and repeated:
             known, why = max(repeated, key=repeated.__getitem__), "the text with most values of those that come again"
             self.left.remove(known)
@@ -154,18 +155,17 @@ class ColumnSearch:
         clock = "each key has its own clock" if source is None else "by its name: whose clock it is"
         yield ColumnChoice("source", key if source is None else self._text(source), clock)
         kind = self._take("type", _is_plain)
-        if kind is not None:
-            yield ColumnChoice("type", self._text(kind), f"by its name; {self._distinct(kind):,} values")
-        else:
+        if kind is None:
             yield ColumnChoice("type", "'row'", "no column says what was measured: a row is one message")
+        else:
+            yield ColumnChoice("type", self._text(kind), f"by its name; {self._distinct(kind):,} values")
 
     def sequence(self) -> Iterator[ColumnChoice]:
         """Yield what orders messages of the same time, if the table has it."""
         column = self._take("sequence", pa.types.is_integer)
         if column is not None:
-            yield ColumnChoice(
-                "sequence", f"CAST({quote_column(column)} AS BIGINT)", "by its name; orders messages of the same time"
-            )
+            number = f"CAST({quote_column(column)} AS BIGINT)"
+            yield ColumnChoice("sequence", number, "by its name; orders messages of the same time")
 
     def payload(self) -> tuple[list[ColumnChoice], ColumnChoice | None]:
         """Return the payload and its type; none if no column is left for it."""
@@ -190,7 +190,7 @@ class ColumnSearch:
 
     def _single(self, name: str) -> tuple[list[ColumnChoice], ColumnChoice | None]:
         kind = _payload_type(self._type(name))
-        reason = "by its name" if name in self._candidates("payload", [name]) else "the only number that is left"
+        reason = "by its name" if plain_name(name) in NAMES["payload"] else "the only number that is left"
         if kind == "STRING":
             return [ColumnChoice("payload", self._text(name), reason)], None
         typed = ColumnChoice("payload_type", str(kind), f"{name} is {self._type(name)}; without it, payloads are text")
@@ -204,23 +204,15 @@ class ColumnSearch:
         return column_name
 
     def _named(self, column: str, among: Iterable[str]) -> str | None:
-        return next(iter(self._candidates(column, among)), None)
-
-    def _candidates(self, column: str, among: Iterable[str]) -> list[str]:
-        """Return the names that are usual for a message column, the surest first."""
-        usual = NAMES[column]
-        candidates = [name for name in among if plain_name(name) in usual]
-        return sorted(candidates, key=lambda name: usual.index(plain_name(name)))
+        """Return the surest of the names that are usual for a message column."""
+        usual = [name for name in among if plain_name(name) in NAMES[column]]
+        return min(usual, key=lambda name: NAMES[column].index(plain_name(name)), default=None)
 
     def _type(self, name: str) -> pa.DataType:
         return self.rows.schema.field(name).type
 
     def _text(self, name: str) -> str:
         return quote_column(name) if pa.types.is_string(self._type(name)) else f"CAST({quote_column(name)} AS STRING)"
-
-    def _texts(self) -> dict[str, int]:
-        """Return how many values each column of text has that is left."""
-        return {name: self._distinct(name) for name in self.left if pa.types.is_string(self._type(name))}
 
     def _distinct(self, name: str) -> int:
         return int(pc.count_distinct(self.rows[name]).as_py())
@@ -239,11 +231,9 @@ class ColumnSearch:
 
     def _tried(self, expression: str) -> pa.ChunkedArray | None:
         """Return the times that an expression gives; None if they are no times for most rows."""
-        messages = _messages(
-            self.rows, {"event_time": expression, "received_at": expression, "key": "''", "type": "''"}
-        )
+        columns = {"event_time": expression, "received_at": expression, "key": "''", "type": "''"}
+        times = _messages(self.rows, columns)["event_time"].cast(pa.int64())
         since, until = YEARS
-        times = messages["event_time"].cast(pa.int64())
         good = pc.fill_null(pc.and_(pc.greater(times, since), pc.less(times, until)), False)
         return times if pc.mean(good.cast(pa.int8())).as_py() >= MOST else None
 
@@ -272,7 +262,6 @@ def _is_plain(type_: pa.DataType) -> bool:
 
 
 def _payload_type(type_: pa.DataType) -> str | None:
-    """Return the type that payloads of a column have, None if there is none."""
     if pa.types.is_floating(type_) or pa.types.is_decimal(type_):
         return "DOUBLE"
     if pa.types.is_integer(type_):
@@ -304,7 +293,9 @@ def _rules(messages: pa.Table, latest: int) -> tuple[list[ColumnChoice], list[st
     same = messages["event_time"].equals(messages["received_at"])
     needed, every = (usual.max_delay if same else advise(trial, usual, kept).max_delay_us for kept in (KEPT, 100))
     delay = max(needed, usual.max_delay)  # rows that all came sooner do not say that none ever comes later
-    late = "the default: no column says how late rows come" if same else _kept(delay, every)
+    late = f"keeps {KEPT:g} % of these rows, {format_duration(every)} all; `windrow tune` looks at more"
+    late = "keeps all of these rows" if delay >= every else late
+    late = "the default: no column says how late rows come" if same else late
     rules = [
         ColumnChoice("window", format_duration(window), f"{rate}; choose what belongs together downstream"),
         ColumnChoice("window_anchor", "aligned", "windows on the calendar, as those of Spark and SQL"),
@@ -315,24 +306,11 @@ def _rules(messages: pa.Table, latest: int) -> tuple[list[ColumnChoice], list[st
 
 
 def _correction(messages: pa.Table, mapping: Mapping[str, str], wrong: Sequence[str]) -> ColumnChoice:
-    """Return the event time that corrects the clocks of sources."""
     offset = microseconds(messages["event_time"]) - microseconds(messages["received_at"])
     of = pc.index_in(messages["source"], pa.array(wrong, pa.string())).to_numpy()
     offsets = {source: plain_offset(int(np.median(offset[of == at]))) for at, source in enumerate(wrong)}
-    return ColumnChoice("event_time", correct_clocks(mapping, offsets), f"corrects the clocks of {_named(wrong)}")
-
-
-def _named(sources: Sequence[str]) -> str:
-    """Name the first few sources."""
-    more = f" and {len(sources) - NAMED:,} more" if len(sources) > NAMED else ""
-    return ", ".join(sources[:NAMED]) + more
-
-
-def _kept(delay: int, every: int) -> str:
-    """Say what a max_delay keeps of the rows that were looked at, and which one keeps all of them."""
-    if delay >= every:
-        return "keeps all of these rows"
-    return f"keeps {KEPT:g} % of these rows, {format_duration(every)} all; `windrow tune` looks at more"
+    reason = f"corrects the clocks of {first_names(wrong, NAMED, ' and ')}"
+    return ColumnChoice("event_time", correct_clocks(mapping, offsets), reason)
 
 
 def _about(gap: int) -> str:

@@ -48,7 +48,11 @@ def explain(refused: Mapping[str, Any], max_delay: int, max_lead: int, first: st
     if reason == "too_old":
         return _too_old(refused, max_delay, max_delay + off_by)
     if reason == "too_far_ahead":
-        return _too_far_ahead(max_lead, max_lead + off_by)
+        ahead = max_lead + off_by
+        return Explanation(
+            f"max_lead was {approximate_text(max_lead)}; its time was {approximate_text(ahead)} after its arrival",
+            f'max_lead = "{ceil_text(ahead)}" would have kept it, if the clock of its device is right',
+        )
     if reason == "duplicate":
         where = f" and is in {first}" if first else ""
         return Explanation(
@@ -73,32 +77,15 @@ def _too_old(refused: Mapping[str, Any], max_delay: int, age: int) -> Explanatio
     kept = f'max_delay = "{ceil_text(age)}" would have kept it'
     event_time, received_at, processed = (refused[f"{name}_us"] for name in TIMES)
     own = None if event_time is None or received_at is None else received_at - event_time
+    rule = f"max_delay was {approximate_text(max_delay)}"
     if own is None or own >= age:
-        return Explanation(
-            f"max_delay was {approximate_text(max_delay)}; it came {approximate_text(age)} after its time", kept
-        )
+        return Explanation(f"{rule}; it came {approximate_text(age)} after its time", kept)
     clock = "" if processed is None else f" at {time_text(processed)}"
     moved = f"the clock of source {refused['source']!r} was{clock} already, {approximate_text(age)} after its time"
     if own > max_delay:
-        return Explanation(
-            f"max_delay was {approximate_text(max_delay)}; it came {approximate_text(own)} after its time, "
-            f"when {moved}",
-            kept,
-        )
-    came = (
-        f"it came {approximate_text(own)} after its time"
-        if own >= 0
-        else f"it came {approximate_text(-own)} before its time"
-    )
+        return Explanation(f"{rule}; it came {approximate_text(own)} after its time, when {moved}", kept)
+    came = f"it came {approximate_text(abs(own))} {'after' if own >= 0 else 'before'} its time"
     return Explanation(
-        f"max_delay was {approximate_text(max_delay)}; {came}, but {moved}: other messages of the source, "
-        "or a tick, had moved it",
+        f"{rule}; {came}, but {moved}: other messages of the source, or a tick, had moved it",
         f"a separate source for each device or file gives each its own clock; or {kept}",
-    )
-
-
-def _too_far_ahead(max_lead: int, ahead: int) -> Explanation:
-    return Explanation(
-        f"max_lead was {approximate_text(max_lead)}; its time was {approximate_text(ahead)} after its arrival",
-        f'max_lead = "{ceil_text(ahead)}" would have kept it, if the clock of its device is right',
     )

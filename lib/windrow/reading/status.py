@@ -141,11 +141,12 @@ Places = Mapping[str | None, DepotPlace]  # the depots by name; that of a batche
 
 
 def common_status(book: Ledger, places: Places, now: int) -> dict[str, Any]:
-    """Return the fields of `Status`.
+    """Return the fields of `Status`, at wall time `now` (microseconds).
 
     Raises TableMissingError, IncompatibleTableError, and DepotMismatchError for one that was not read.
     """
-    depots, progress = depot_status(book, places, now), book.progress(next(iter(places)))
+    depots = tuple(_depot(book, name, place, now) for name, place in places.items())
+    progress = book.progress(next(iter(places)))
     waiting = [depot.messages_waiting for depot in depots]
     messages = None if None in waiting else sum(number or 0 for number in waiting)
     own = ledger_log(book)
@@ -157,11 +158,6 @@ def common_status(book: Ledger, places: Places, now: int) -> dict[str, Any]:
         "totals": Totals(**one_row(book, "microbatch", TOTALS)),
         "microbatches": _last(book, progress.microbatch),
     }
-
-
-def depot_status(book: Ledger, places: Places, now: int) -> tuple[DepotStatus, ...]:
-    """Return how far the depots of a ledger are read, and what waits at wall time `now` (microseconds)."""
-    return tuple(_depot(book, name, place, now) for name, place in places.items())
 
 
 def one_row(book: Ledger, state: str, columns: str) -> dict[str, Any]:
@@ -176,6 +172,7 @@ TOTALS = (
 
 
 def _depot(book: Ledger, name: str | None, place: DepotPlace, now: int) -> DepotStatus:
+    """Return how far a depot is read, and what waits at wall time `now` (microseconds)."""
     progress = book.progress(name)
     log = open_depot(place.location, book, progress)
     is_ledger = place.state is None and column_names(log) >= LEDGER_COLUMNS
@@ -194,20 +191,15 @@ def _depot(book: Ledger, name: str | None, place: DepotPlace, now: int) -> Depot
         oldest_waiting_at=None if since is None else time_text(since),
         lag_seconds=0.0 if since is None else max(0, now - since) / 1_000_000,
         changed_version=waits.changed,
-        skipped_versions=tuple(
-            skipped_version
-            for skipped_version in skipped_versions(book, name)
-            if skipped_version <= progress.depot_version
-        ),
+        skipped_versions=tuple(at for at in skipped_versions(book, name) if at <= progress.depot_version),
         clock=records(clocks)[0]["clock"],
         readable_range=ReadableRange(earliest_readable(log, depot=True), log_retention(log)),
     )
 
 
 def _last(book: Ledger, reached: int) -> tuple[MicrobatchRow, ...]:
-    own = {"message_count": "messages_read AS message_count"} | (
-        {} if book.of_topology else {"depot": "CAST(NULL AS VARCHAR) AS depot"}
-    )
+    depot = "depot" if book.of_topology else "CAST(NULL AS VARCHAR) AS depot"
+    own = {"message_count": "messages_read AS message_count", "depot": depot}
     columns = ", ".join(own.get(name, name) for name in MicrobatchRow.__dataclass_fields__)
     recent = f"microbatch > {reached - LAST_MICROBATCHES}"
     rows = book.rows("microbatch", columns, recent, "ORDER BY microbatch DESC, depot")

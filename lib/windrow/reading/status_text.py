@@ -17,11 +17,8 @@ def lag_text(status: Status) -> str:
     if not status.versions_waiting:
         return "nothing waits"
     messages = "messages" if status.lag.message_count is None else pluralize(status.lag.message_count, "message")
-    versions, oldest = (
-        pluralize(status.versions_waiting, "version"),
-        approximate_text(round(status.lag.seconds) * SECOND),
-    )
-    return f"{messages} in {versions} wait, the oldest for {oldest}"
+    versions = pluralize(status.versions_waiting, "version")
+    return f"{messages} in {versions} wait, the oldest for {approximate_text(round(status.lag.seconds) * SECOND)}"
 
 
 def open_text(status: BatcherStatus) -> str:
@@ -55,7 +52,6 @@ def short_time(time: str) -> str:
 
 
 def _needed_by_source(needed: NeededDelay, most: int | None) -> str:
-    """Say what each source needed, those that needed most first."""
     shown = sorted(needed.by_source.items(), key=lambda pair: -pair[1])[:most]
     more = len(needed.by_source) - len(shown)
     by_source = ", ".join(f"{source or repr(source)} {missed_text(us)}" for source, us in shown)

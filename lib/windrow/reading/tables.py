@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 DAMAGED = "Something else changed it. RESTORE it to an earlier version, or replay the depot into a new ledger."
-EVERY_COLUMN = re.compile(r"^\* |SELECT \* FROM ledger\b")
 # The messages of the open batches that have grown since their last whole version.
 GROWN = """
 SELECT {columns} FROM ({rows}) v LEFT JOIN (
@@ -81,10 +80,6 @@ class SparkDepot(SparkTable, Protocol):
     def mapped_as(self, recorded: Mapping[int, str | None]) -> Self:
         """Return the depot with the mappings that the history of a ledger recorded."""
 
-    @property
-    def names(self) -> list[str]:
-        """Return the names of the columns of the table, before they are mapped."""
-
     def version(self) -> int:
         """Return the latest version."""
 
@@ -117,6 +112,7 @@ class TableReader(Protocol):
         """Return a depot."""
 
 
+States: TypeAlias = str | tuple[str, ...]
 TableLog: TypeAlias = DeltaTable | SparkTable
 DepotTable: TypeAlias = DeltaTable | SparkDepot
 
@@ -162,14 +158,7 @@ class Ledger:
     location: str
     version: int
 
-    def rows(
-        self,
-        states: str | tuple[str, ...],
-        columns: str,
-        where: str = "true",
-        rest: str = "",
-        then: str = "true",
-    ) -> pa.Table:
+    def rows(self, states: States, columns: str, where: str = "true", rest: str = "", then: str = "true") -> pa.Table:
         """Return columns of the rows in some states; `where`, `rest` (GROUP BY, ORDER BY, LIMIT) and `then` are SQL.
 
         `then` is a condition on the result, such as on the elements of a list that `columns` unnests.
@@ -177,23 +166,21 @@ class Ledger:
         statement = f"SELECT {columns} FROM ledger WHERE ({where}) {rest}"  # noqa: S608 - our own SQL, as below
         if then != "true":
             statement = f"SELECT * FROM ({statement}) WHERE {then}"  # noqa: S608
-        with self.opened(states, self._named(columns, where, rest, then), where) as connection:
-            return execute(connection, statement).read_all()
+        return self.query(statement, states, where)
 
-    def pieces(
-        self, states: str | tuple[str, ...], columns: str, where: str = "true", rest: str = ""
-    ) -> Iterator[pa.Table]:
+    def pieces(self, states: States, columns: str, where: str = "true", rest: str = "") -> Iterator[pa.Table]:
         """Yield the same rows piece by piece, each read on demand, for results that may not fit in memory.
 
         The first piece is empty, so that there always is one.
         """
-        with self.opened(states, self._named(columns, where, rest), where) as connection:
-            answer_rows = execute(connection, f"SELECT {columns} FROM ledger WHERE ({where}) {rest}")  # noqa: S608
+        statement = f"SELECT {columns} FROM ledger WHERE ({where}) {rest}"  # noqa: S608
+        with self.opened(states, self._named(statement), where) as connection:
+            answer_rows = execute(connection, statement)
             yield answer_rows.schema.empty_table()
             for batch in answer_rows:
                 yield pa.Table.from_batches([batch])
 
-    def query(self, statement: str, states: str | tuple[str, ...], where: str = "true") -> pa.Table:
+    def query(self, statement: str, states: States, where: str = "true") -> pa.Table:
         """Return the answer to a statement over the table `ledger`, which has the rows in some states.
 
         Of final rows it may lack those that do not meet the condition `where`.
@@ -202,7 +189,7 @@ class Ledger:
             return execute(connection, statement).read_all()
 
     def opened(
-        self, states: str | tuple[str, ...], names: Sequence[str], where: str = "true"
+        self, states: States, names: Sequence[str], where: str = "true"
     ) -> AbstractContextManager[DuckDBPyConnection]:
         """Return a context with a connection to the view `ledger`: named columns of the rows in some states.
 
@@ -220,12 +207,10 @@ class Ledger:
             views.append(self._live(names, tables.OPEN in live))
         return self.all_rows.opened(relations, {"ledger": " UNION ALL ".join(views)})
 
-    def _named(self, *statement: str) -> list[str]:
+    def _named(self, statement: str) -> list[str]:
         """Return the columns whose names are in an SQL statement over the table `ledger`; all of them for `*`."""
-        text = " ".join(statement)
-        words = {"id", "state", *re.findall(r"\w+", re.sub(r"\bAS \w+", "", text))}
-        takes_all = EVERY_COLUMN.search(text) is not None
-        return [name for name in self.names if takes_all or name in words]
+        words = {"id", "state", *re.findall(r"\w+", re.sub(r"\bAS \w+", "", statement))}
+        return [name for name in self.names if name in words or "SELECT * FROM ledger" in statement]
 
     def _live(self, names: Collection[str], has_open: bool) -> str:
         """Return the query for the live rows that count, open batches with the messages of all their versions."""
@@ -271,9 +256,8 @@ class Ledger:
         if len(rows) != 1:
             raise IncompatibleTableError(f"the ledger has {len(rows)} progress rows instead of one", DAMAGED)
         if depot is not None:
-            own = self.rows(
-                "progress", ", ".join(POSITION), f"depot = {quote_text(depot)} AND source IS NULL"
-            ).to_pylist()
+            of_depot = f"depot = {quote_text(depot)} AND source IS NULL"
+            own = self.rows("progress", ", ".join(POSITION), of_depot).to_pylist()
             rows[0] |= own[0] if own else {"depot_id": "", "start_from": "", "depot_version": -1}
         if None in rows[0].values():
             empty = ", ".join(name for name, value in rows[0].items() if value is None)
@@ -320,11 +304,9 @@ def open_ledger(location: str, version: int | None = None, of_topology: bool = F
         raise IncompatibleTableError(
             f"{location} is a Delta table, but not {expected}", f"Give the path of {expected}."
         )
-    if copied is not None:
-        return Ledger(table, location, copied).of_known_schema()
-    if version is None:
-        return Ledger(table, location, table.version()).of_known_schema()
-    latest = table.version()
+    latest = table.version() if copied is None else copied
+    if copied is not None or version is None:
+        return Ledger(table, location, latest).of_known_schema()
     unreadable = NotFoundError(
         f"ledger version {version} cannot be read", f"The latest is {latest}; `windrow status` shows the earliest."
     )
@@ -402,7 +384,8 @@ def open_depot(location: str, ledger: Ledger, progress: Progress) -> DepotTable:
 
 def column_names(depot: DepotTable) -> set[str]:
     """Return the names of the columns of the table of a depot, before they are mapped."""
-    return set(identity(depot).schema.names if isinstance(depot, DeltaTable) else depot.names)
+    table = identity(depot) if isinstance(depot, DeltaTable) else depot.table
+    return set(table.schema.names)
 
 
 def skipped_versions(ledger: Ledger, depot: str | None = None) -> tuple[int, ...]:
@@ -440,9 +423,8 @@ def time_literal(microseconds: int) -> str:
 
 def equal(columns: Mapping[str, str | None]) -> str:
     """Return the SQL condition that columns have the given values; None: any value."""
-    return (
-        " AND ".join(f"{name} = {quote_text(value)}" for name, value in columns.items() if value is not None) or "true"
-    )
+    conditions = [f"{name} = {quote_text(value)}" for name, value in columns.items() if value is not None]
+    return " AND ".join(conditions) or "true"
 
 
 def quote_text(text: str) -> str:

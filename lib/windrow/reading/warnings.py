@@ -52,8 +52,8 @@ SELECT slivers, batches FROM (
     SELECT count(*) FILTER (WHERE 4 * own.message_count < usual.count) AS slivers, count(*) AS batches
     FROM {batch} AS own JOIN (
         SELECT coalesce(source, '') AS source, coalesce(key, '') AS key, median(message_count) AS count
-        FROM {batch} WHERE state = 'closed' AND opened_microbatch > {since} GROUP BY coalesce(source, ''), coalesce(key,
-        '')
+        FROM {batch} WHERE state = 'closed' AND opened_microbatch > {since}
+        GROUP BY coalesce(source, ''), coalesce(key, '')
     ) AS usual ON coalesce(own.source, '') = usual.source AND coalesce(own.key, '') = usual.key
     WHERE own.state = 'closed' AND own.opened_microbatch > {since}
 ) AS counted CROSS JOIN (SELECT rules FROM {batch} WHERE state = 'progress' AND id = 'progress') AS present
@@ -113,8 +113,7 @@ MESSAGES = """coalesce(sum(message_count), 0) + coalesce(sum(open_messages), 0)
             + count(*) FILTER (WHERE state = 'rejected')"""
 OF_RECENT = (
     "id", "state", "source", "key", "open_reason", "opened_microbatch", "message_count", "reason", "floor_raise_us",
-    "event_time",
-    "processing_time", "microbatch", "open_messages", "rules",
+    "event_time", "processing_time", "microbatch", "open_messages", "rules",
 )  # fmt: skip
 COLUMNS = "ORDER BY microbatch DESC LIMIT 1"
 NAMED = 10
@@ -232,12 +231,11 @@ def _shared(recent: RecentRows) -> Iterator[LedgerWarning]:
         named = [
             f"{row['source']!r} ({row['late']:,} of {row['read']:,} messages, {row['raised']:,} of them only "
             "because others moved its clock)"
-            for row in rows[:NAMED]
+            for row in rows
         ]
-        more = [f"and {len(rows) - NAMED:,} more"] if len(rows) > NAMED else []
         yield LedgerWarning(
             "clock-shared",
-            f"keys with different clocks share a source, and messages were too old: {', '.join(named + more)}",
+            f"keys with different clocks share a source, and messages were too old: {first_names(named)}",
             "Map source under [ingest.columns] or [depot.columns], so that each device or file has its own clock.",
             tuple(row["source"] for row in rows[:NAMED]),
         )
@@ -248,29 +246,33 @@ def _sources(recent: RecentRows) -> Iterator[LedgerWarning]:
     rows = recent.beyond(SOURCES)
     if not rows:
         return
-    offsets = {row["source"]: plain_offset(row["offset_us"]) for row in recent.beyond(OFFSETS)}
+    medians = {row["source"]: row["offset_us"] for row in recent.beyond(OFFSETS)}
+    offsets = {row["source"]: plain_offset(medians[row["source"]]) for row in rows}
     named = [
         f"{row['source']!r} ({row['rejected']:,} of {row['read']:,}, {apart_text(offsets[row['source']])})"
-        for row in rows[:NAMED]
+        for row in rows
     ]
-    more = [f"and {len(rows) - NAMED:,} more"] if len(rows) > NAMED else []
     condition = f"kind = 'data' AND microbatch > {recent.since}"
     [[recorded]] = recent.book.rows("microbatch", "column_mapping", condition, COLUMNS).to_pydict().values()
     mapping = json.loads(recorded or "{}")
+    correction = json.dumps(correct_clocks(mapping, offsets), ensure_ascii=False)
     yield LedgerWarning(
         "ledger-sources",
-        f"nearly all messages of {', '.join(named + more)} were rejected; behind and ahead are the median of "
+        f"nearly all messages of {first_names(named)} were rejected; behind and ahead are the median of "
         "event time minus processing time",
         "If their clocks are wrong, begin a new ledger, because this one keeps what it rejected, and write under "
-        f"[depot.columns]{'' if mapping else TABLE}: event_time = "
-        + json.dumps(
-            correct_clocks(mapping, {row["source"]: offsets[row["source"]] for row in rows}), ensure_ascii=False
-        ),
+        f"[depot.columns]{'' if mapping else TABLE}: event_time = {correction}",
         tuple(row["source"] for row in rows[:NAMED]),
     )
 
 
 TABLE = ' (depot = "..." becomes table = "..." under [depot])'
+
+
+def first_names(names: Sequence[str], most: int = NAMED, joint: str = ", and ") -> str:
+    """Return the first names as a list in words, which says how many more there are."""
+    more = f"{joint}{len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def plain_offset(offset: int) -> int:
@@ -298,7 +300,6 @@ def apart_text(offset: int) -> str:
 
 
 def _text(source: str) -> str:
-    """Return a source as a text of Spark SQL."""
     return "'" + source.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 

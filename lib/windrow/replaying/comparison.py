@@ -242,7 +242,7 @@ def _add_up_moves(moves: Iterable[Listed[Move]]) -> list[Listed[Move]]:
     totals: dict[tuple[str | None, str | None], Listed[Move]] = {}
     for at, move in sorted(moves, key=itemgetter(0)):
         earliest, known = totals.get((move.before, move.after), (at, replace(move, message_count=0)))
-        total = replace(known, messages=known.message_count + move.message_count)
+        total = replace(known, message_count=known.message_count + move.message_count)
         totals[move.before, move.after] = earliest, total
     return list(totals.values())
 

@@ -239,7 +239,8 @@ def _rejection(row: RejectedSource, drawn: bool) -> tuple[Cell, ...]:
 
 
 def _read(status: Status) -> Tile:
-    return Tile("messages read", f"{status.totals.message_count:,}", pluralize(status.totals.microbatch_count, "microbatch"))
+    totals = status.totals
+    return Tile("messages read", f"{totals.message_count:,}", pluralize(totals.microbatch_count, "microbatch"))
 
 
 def _waiting(status: Status, now: int) -> list[Tile]:

@@ -42,9 +42,8 @@ class TablePathCache:
             return location
         known = self._read().get(location)
         if known is None and by_platform:
-            raise TableMissingError(
-                f"only Spark reaches the files of the catalog table {location}", f"{_capital(instead)}."
-            )
+            only_spark = f"only Spark reaches the files of the catalog table {location}"
+            raise TableMissingError(only_spark, f"{instead[0].upper()}{instead[1:]}.")
         if known is None:
             raise TableMissingError(
                 f"{self.file} has no path for the catalog table {location}",
@@ -70,7 +69,3 @@ class TablePathCache:
         except (OSError, ValueError):
             return {}
         return {str(name): str(path) for name, path in content.items()} if isinstance(content, dict) else {}
-
-
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]

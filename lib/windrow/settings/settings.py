@@ -218,11 +218,9 @@ class Settings(BaseSettings):
             super().__init__(**values)
         except ValidationError as error:
             named = {error.setting for error in errors if isinstance(error, SettingsError)}
-            errors += [
-                described
-                for described in _settings_errors(error)
-                if not any(_is_within(name, described.setting) for name in named)
-            ]
+            described = [_settings_error(detail) for detail in error.errors()]
+            # One that is unknown is told once, not again as what is wrong in its table.
+            errors += [one for one in described if all(name[: len(one.setting)] != one.setting for name in named)]
         else:
             errors += self._contradictions()
         if errors:
@@ -235,15 +233,13 @@ class Settings(BaseSettings):
             (): lambda: _require_places(self.depot, self.ledger),
             ("retention",): lambda: _require_retention(self.retention),
             ("start_from",): lambda: StartFrom.parse(self.start_from),
-            ("payload_type",): lambda: _require_payload_type(self.payload_type),
+            ("payload_type",): lambda: self.payload_type and _parse_type(self.payload_type),
         }
         for part, check in checks.items():
             try:
                 check()
             except UsageError as error:
-                known = (
-                    RulesSettings.model_fields if part == ("rules",) else type(self).model_fields if not part else ()
-                )
+                known = {("rules",): RulesSettings.model_fields, (): type(self).model_fields}.get(part, {})
                 error.setting = (*part, *setting_in(error.message, known, ""))
                 yield error
 
@@ -300,8 +296,8 @@ class Settings(BaseSettings):
             yield
         except SettingsError as error:
             known = type(getattr(self, table)).model_fields
-            located = SettingsError(f"[{table}] {error.message.removeprefix(f'[{table}] ')}", error.hint)
-            located.setting = (table, *setting_in(error.message, known, named))
+            setting = (table, *setting_in(error.message, known, named))
+            located = _error(setting, f"[{table}] {error.message.removeprefix(f'[{table}] ')}", error.hint)
             raise with_location(located, self.file_path) from None
 
     @classmethod
@@ -318,11 +314,10 @@ def part(kind: type[P], values: Mapping[str, Any]) -> P:
     try:
         return kind(**values)
     except ValidationError as error:
-        raise combine_errors(_settings_errors(error, kind.model_fields)) from None
+        raise combine_errors([_settings_error(detail, kind.model_fields) for detail in error.errors()]) from None
 
 
 def _require_storage(storage: Mapping[str, SecretStr]) -> None:
-    """Raise SettingsError for a name that is no option of an object store."""
     for name in storage:
         if not re.fullmatch(r"(AWS|AZURE|GOOGLE)_[A-Z0-9_]+", name.upper()):
             raise SettingsError(
@@ -365,20 +360,17 @@ def _require_retention(retention: str) -> None:
         )
 
 
-def _require_payload_type(text: str) -> None:
-    if text:
-        from windrow.model.payload import parse  # it imports pyarrow, which other settings do not need
+def _parse_type(text: str) -> object:
+    from windrow.model.payload import parse  # it imports pyarrow, which other settings do not need
 
-        parse(text)
+    return parse(text)
 
 
 def _unknown_names(content: Mapping[str, Any]) -> Iterator[SettingsError]:
     """Yield an error for each unknown name in a file; pydantic takes names in capitals too."""
     for name in content:
         if name not in Settings.model_fields:
-            error = SettingsError(f"unknown setting {name!r}", _nearest(name, _known_names()))
-            error.setting = (name,)
-            yield error
+            yield _error((name,), f"unknown setting {name!r}", _nearest(name, _known_names()))
 
 
 def _unknown_variables(environment: Mapping[str, str]) -> Iterator[SettingsError]:
@@ -387,14 +379,8 @@ def _unknown_variables(environment: Mapping[str, str]) -> Iterator[SettingsError
         if not name.upper().startswith(PREFIX) or name.upper() in known:
             continue
         if not re.match(rf"{PREFIX}(INGEST__COLUMNS|DEPOT_COLUMNS|FORMAT__FIELDS|FORMAT__OPTIONS)__\w+$", name.upper()):
-            error = SettingsError("unknown variable", _nearest(name.upper(), known))
-            error.setting = tuple(name.upper().removeprefix(PREFIX).lower().split("__"))
-            yield error
-
-
-def _is_within(name: tuple[str, ...], setting: tuple[str, ...]) -> bool:
-    """Tell whether a name is that of a setting, or of something in it."""
-    return name[: len(setting)] == setting
+            setting = tuple(name.upper().removeprefix(PREFIX).lower().split("__"))
+            yield _error(setting, "unknown variable", _nearest(name.upper(), known))
 
 
 def _nearest(name: str, known: set[str]) -> str:
@@ -402,23 +388,22 @@ def _nearest(name: str, known: set[str]) -> str:
     return f"Did you mean {near[0]}?" if near else f"Known are {', '.join(sorted(known))}."
 
 
-def _settings_errors(error: ValidationError, among: Iterable[str] | None = None) -> list[SettingsError]:
-    """Return an error for each invalid setting, which is one `among` a table's settings, or of all."""
-    return [_settings_error(detail, among) for detail in error.errors()]
-
-
-def _settings_error(first: ErrorDetails, among: Iterable[str] | None) -> SettingsError:
-    name = ".".join(str(part) for part in first["loc"])
+def _settings_error(first: ErrorDetails, among: Iterable[str] | None = None) -> SettingsError:
+    """Return an error for an invalid setting, which is one `among` a table's settings, or of all."""
+    name, setting = ".".join(map(str, first["loc"])), tuple(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
-        settings_error = SettingsError(f"unknown setting {name!r}", _nearest(name, set(among or _known_names())))
-    else:
-        message = first["msg"].removeprefix("Value error, ")
-        place = first["loc"] or ("",)
-        # The message must not show a secret, nor an address with one.
-        secret = {"storage_options", "properties"} & set(place) or place[-1] in {"password", "mqtt", "kafka"}
-        secret = secret or (place[-1] == "broker" and "@" in str(first["input"]))
-        value = "" if secret or isinstance(first["input"], Mapping) else f" = {first['input']!r}"
-        text = f"{name}{value}: {message}" if name else message
-        settings_error = SettingsError(text, "See `windrow init` for an example with all settings.")
-    settings_error.setting = tuple(map(str, first["loc"]))
-    return settings_error
+        return _error(setting, f"unknown setting {name!r}", _nearest(name, set(among or _known_names())))
+    message = first["msg"].removeprefix("Value error, ")
+    place = first["loc"] or ("",)
+    # The message must not show a secret, nor an address with one.
+    secret = {"storage_options", "properties"} & set(place) or place[-1] in {"password", "mqtt", "kafka"}
+    secret = secret or (place[-1] == "broker" and "@" in str(first["input"]))
+    value = "" if secret or isinstance(first["input"], Mapping) else f" = {first['input']!r}"
+    text = f"{name}{value}: {message}" if name else message
+    return _error(setting, text, "See `windrow init` for an example with all settings.")
+
+
+def _error(setting: tuple[str, ...], message: str, hint: str) -> SettingsError:
+    error = SettingsError(message, hint)
+    error.setting = setting
+    return error

@@ -67,7 +67,8 @@ def settings_file(settings: Settings) -> str:
     for name in type(settings).model_fields:
         value = getattr(settings, name)
         if name == "depot_columns":
-            tables.append(_depot(settings))
+            own = f"[depot]\ntable = {toml_literal(settings.depot)}\n{_columns('depot.columns', value)}"
+            tables.append(own if value else DEPOT)
         elif name == "format":
             tables.append(_format(value))
         elif name == "depot" and settings.depot_columns:
@@ -82,9 +83,8 @@ def settings_file(settings: Settings) -> str:
             tables.append(_columns(name, value) or EXAMPLES[name])
         else:
             top.append(_line(settings, name))
-    return "\n".join(["# Windrow's settings. Environment: WINDROW_RULES__WINDOW=10s. Flags win.", *top, ""]) + (
-        "\n" + "\n".join(tables)
-    )
+    head = "# Windrow's settings. Environment: WINDROW_RULES__WINDOW=10s. Flags win."
+    return "\n".join([head, *top, "", *tables])
 
 
 def proposed_file(sections: Mapping[str, Sequence[tuple[str, str, str]]], looked_at: str) -> str:
@@ -123,21 +123,11 @@ def toml_literal(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _key(name: str) -> str:
-    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else toml_literal(name)
-
-
-def _depot(settings: Settings) -> str:
-    if not settings.depot_columns:
-        return DEPOT
-    table = f"[depot]\ntable = {toml_literal(settings.depot)}\n"
-    return table + _columns("depot.columns", settings.depot_columns)
-
-
 def _columns(section: str, columns: Mapping[str, Any]) -> str:
     """Return a table as TOML without its secrets; nothing if it has no other value."""
     shown = {name: value for name, value in columns.items() if not isinstance(value, SecretStr)}
-    lines = [f"{_key(name)} = {toml_literal(value)}" for name, value in shown.items()]
+    keys = {name: name if re.fullmatch("[A-Za-z0-9_-]+", name) else toml_literal(name) for name in shown}
+    lines = [f"{keys[name]} = {toml_literal(value)}" for name, value in shown.items()]
     return "\n".join([f"[{section}]", *lines]) + "\n" if shown else ""
 
 
@@ -155,21 +145,18 @@ def effective_settings(file: str | Path | None = None, **flags: Any) -> list[Eff
     values = Settings.load(file, **flags).model_dump()
     path = Path(file or FILE)
     content = read_file(path) if file is not None or path.exists() else {}
-    return [
-        EffectiveSetting(".".join(name), text, _origin(name, flags, content, path)) for name, text in _values(values)
-    ]
-
-
-def _origin(name: tuple[str, ...], flags: Mapping[str, Any], content: Mapping[str, Any], path: Path) -> str:
-    if has_key(flags, name):
-        return f"flag --{'-'.join(name)}".replace("_", "-")
-    if (variable := variable_of(name)) is not None:
-        return f"variable {variable}"
-    return str(path) if has_key(content, name) else "default"
+    effective = []
+    for name, text in _values(values):
+        origin = str(path) if has_key(content, name) else "default"
+        if has_key(flags, name):
+            origin = f"flag --{'-'.join(name)}".replace("_", "-")
+        elif (variable := variable_of(name)) is not None:
+            origin = f"variable {variable}"
+        effective.append(EffectiveSetting(".".join(name), text, origin))
+    return effective
 
 
 def _values(values: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the name of each setting, part by part, and its value."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _values(value, (*above, name))

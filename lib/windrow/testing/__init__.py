@@ -13,18 +13,11 @@ if TYPE_CHECKING:
 
 __all__ = ["NOW", "DriverCrash", "Harness", "ManualClock", "Point", "check_format"]
 
-_HOMES = {
-    "NOW": "clock",
-    "DriverCrash": "harness",
-    "Harness": "harness",
-    "ManualClock": "clock",
-    "Point": "points",
-    "check_format": "formats",
-}
+_HOMES = {"NOW": "clock", "ManualClock": "clock", "Point": "points", "check_format": "formats"}  # else the harness
 
 
 def __getattr__(name: str) -> Any:
     """Load a name when it is first used: a test of a topology needs no formats."""
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'windrow.testing' has no attribute {name!r}")
-    return getattr(import_module(f"windrow.testing.{_HOMES[name]}"), name)
+    return getattr(import_module(f"windrow.testing.{_HOMES.get(name, 'harness')}"), name)

@@ -117,7 +117,6 @@ def _check_cuts(format_: Format, stream: bytes, shape: random.Random, ways: Iter
 
 
 def _compare(format_: Format, stream: bytes, naive: Naive) -> None:
-    """Read a stream, also with one byte off, and compare what becomes of it with what another reader says."""
     for changed in _one_byte_off(stream):
         good, rejects = RawLedger.of(format_, [[changed]]).values()
         other_good, other_bad = naive(changed)

@@ -37,7 +37,7 @@ from windrow.runtime.loop import Runner
 from windrow.settings.settings import Settings
 from windrow.testing.clock import ManualClock
 from windrow.testing.points import Point, ProbedAlgorithm, ProbedLedger, ProbedSource
-from windrow.topology import Depot, Topology
+from windrow.topology import Topology
 from windrow.topology.functions import FunctionAlgorithm
 from windrow.topology.reading import history_rows
 from windrow.topology.running import rollback, runner_of, set_option, tables_of
@@ -91,7 +91,9 @@ class Harness:
                 create_depot(location, pa.string())
             schema = to_plain_types(pa.schema(DeltaTable(location).schema().to_arrow()).empty_table()).schema
             of_messages = set(messages.COLUMNS) <= set(schema.names)
-            filled = [(self._message() | dict(row)) if of_messages else dict(row) for row in rows]
+            now = datetime.fromtimestamp(self.clock.now() / SECOND, UTC)
+            message = {"source": "test", "key": "test", "type": "test", "event_time": now, "received_at": now}
+            filled = [(message if of_messages else {}) | dict(row) for row in rows]
             table = pa.Table.from_pylist(filled, schema)
         write_deltalake(location, table, mode="append", configuration={"delta.enableChangeDataFeed": "true"})
         return DeltaTable(location).version()
@@ -126,9 +128,8 @@ class Harness:
             if processed >= messages:
                 return
             if time.monotonic() > until:
-                raise NotFoundError(
-                    f"{processed} of {messages} messages were processed in {timeout:g} seconds", "Append more, or wait."
-                )
+                late = f"{processed} of {messages} messages were processed in {timeout:g} seconds"
+                raise NotFoundError(late, "Append more, or wait.")
             time.sleep(0.05)
 
     def pause(self) -> None:
@@ -178,7 +179,8 @@ class Harness:
         depots = {}
         for name, depot in topology.depots.items():
             fed_by = None if depot.fed_by is None else self._placed(depot.fed_by)
-            depots[name] = replace(depot, location=self._place(name, depot), fed_by=fed_by)
+            location = str(self.directory / name) if depot.state is None else self._states(depot.location)
+            depots[name] = replace(depot, location=location, fed_by=fed_by)
         outputs = {name: str(self.directory / name) for name in topology.outputs}
         return topology.with_locations(depots, self._states(topology.location), outputs)
 
@@ -191,15 +193,7 @@ class Harness:
         name = depot or next(iter(self.topology.depots))
         if name not in self.topology.depots:
             raise NotFoundError(f"there is no depot {name!r}", f"The depots are {', '.join(self.topology.depots)}.")
-        place: Depot = self.topology.depots[name]
-        return place.location
-
-    def _place(self, name: str, depot: Depot) -> str:
-        return str(self.directory / name) if depot.state is None else self._states(depot.location)
+        return str(self.topology.depots[name].location)
 
     def _states(self, location: str) -> str:
         return str(self.directory / f"states-of-{Path(location).name}")
-
-    def _message(self) -> dict[str, Any]:
-        now = datetime.fromtimestamp(self.clock.now() / SECOND, UTC)
-        return {"source": "test", "key": "test", "type": "test", "event_time": now, "received_at": now}

@@ -14,18 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.model.messages import times
-from windrow.reading.plot.theme import (
-    GRID,
-    INK,
-    MUTED,
-    WIDTH,
-    WINDOWS,
-    Rows,
-    chart,
-    colour_encoding,
-    outcomes,
-    tooltips,
-)
+from windrow.reading.plot import theme
 
 LANES, WINDOW = ("event_time", "processing_time"), ("window_start", "window_end", "timeout_at", "closed_at")
 MOMENTS = {*LANES, *WINDOW}
@@ -53,7 +42,7 @@ def frame(rows: int, start: int, end: int, *, boxed: bool) -> alt.LayerChart:
     heights = alt.Scale(domain=[0, rows])
     y = {name: alt.Y(name, type="quantitative", axis=None, scale=heights) for name in HEIGHTS}
     streams = _rows("streams")
-    words = streams.mark_text(align="right", clip=False, limit=220, x=-10, color=MUTED)
+    words = streams.mark_text(align="right", clip=False, limit=220, x=-10, color=theme.MUTED)
     labels = LABELS | ({"batches": "until timeout"} if boxed else {})
     layers = [words.encode(y=y[place], text=alt.value(text)) for place, text in labels.items()]
     bold = streams.mark_text(align="right", clip=False, limit=220, x=-10, fontWeight="bold", fontSize=13)
@@ -62,11 +51,11 @@ def frame(rows: int, start: int, end: int, *, boxed: bool) -> alt.LayerChart:
     lanes = (("above", "top", "Event time"), ("below", "bottom", "Processing time"))
     for place, orient, word in lanes:
         axis = alt.Axis(
-            orient=orient, labelExpr=f"utcFormat(datum.value, {FACE})", gridColor=GRID, grid=orient == "top",
+            orient=orient, labelExpr=f"utcFormat(datum.value, {FACE})", gridColor=theme.GRID, grid=orient == "top",
             title=f"{word} (UTC, {days})", tickCount=10,
         )  # fmt: skip
         x = alt.XDatum(start / 1e3, type="temporal", scale=scale, axis=axis)
-        layers.append(streams.mark_rule(color=INK, clip=True).encode(x=x, x2=alt.X2Datum(end / 1e3), y=y[place]))
+        layers.append(streams.mark_rule(color=theme.INK, clip=True).encode(x=x, x2=alt.X2Datum(end / 1e3), y=y[place]))
     return alt.LayerChart(layer=layers).resolve_axis(x="independent")
 
 
@@ -75,8 +64,8 @@ def windows(count: int, span: int) -> list[alt.Chart]:
 
     Above, parts of a window overlap; below, batches that overlap are on separate levels.
     """
-    pixel, thin = span / WIDTH / 1e3, int(count <= FEW)  # milliseconds; edges would hide many boxes
-    (fill, edge), (odd_fill, odd_edge) = WINDOWS
+    pixel, thin = span / theme.WIDTH / 1e3, int(count <= FEW)  # milliseconds; edges would hide many boxes
+    (fill, edge), (odd_fill, odd_edge) = theme.WINDOWS
     stroke = alt.condition("datum.odd", alt.value(odd_edge), alt.value(edge))
     is_open, dashes = "datum.state == 'open'", alt.Scale(domain=["open", "closed"], range=[[5, 3], [1, 0]])
     batches = _rows("batches", BOX_PLACES).encode(tooltip=_tips(*BATCH))
@@ -99,7 +88,7 @@ def windows(count: int, span: int) -> list[alt.Chart]:
     numbers = batches.transform_calculate(label=label).transform_filter(
         f"datum.window_end - datum.window_start > (14 + 7 * length(datum.label)) * {pixel}"
     )
-    numbers = numbers.mark_text(baseline="top", dy=5, clip=True, align="left", dx=5, fontSize=11, color=MUTED)
+    numbers = numbers.mark_text(baseline="top", dy=5, clip=True, align="left", dx=5, fontSize=11, color=theme.MUTED)
     layers.append(_at(closings, "closed_at", "bar_low", None, "bar_top"))
     return [*layers, _at(numbers.encode(text="label:N"), "window_start", "box_top")]
 
@@ -130,11 +119,10 @@ def draw_bands(messages: pa.Table) -> list[alt.Chart]:
 
 def _rows(data: str, more: Mapping[str, str] | None = None) -> alt.Chart:
     places = {name: f"datum.foot + {height}" for name, height in HEIGHTS.items()}
-    return chart(data).transform_calculate(**places, **more or {})
+    return theme.chart(data).transform_calculate(**places, **more or {})
 
 
 def _at(mark: alt.Chart, x: str, y: str, x2: str | None = None, y2: str | None = None) -> alt.Chart:
-    """Return a mark at a point, or from one point to another."""
     ends = {name: field for name, field in (("x2", x2), ("y2", y2)) if field}
     return mark.encode(x=alt.X(x, type="temporal", axis=None), y=alt.Y(y, type="quantitative", axis=None), **ends)
 
@@ -148,14 +136,14 @@ def _colour(messages: pa.Table, **legend: Any) -> alt.Color:
     counted = {count["values"]: count["counts"] for count in messages["outcome"].value_counts().to_pylist()}
     kinds = {name: name if name == "accepted" else f"rejected: {name}" for name in counted}
     labels = {name: f"{kinds[name]} ({number:,})" for name, number in counted.items()}
-    return colour_encoding("outcome", outcomes(counted), labels, **legend)
+    return theme.colour_encoding("outcome", theme.outcomes(counted), labels, **legend)
 
 
 def _tips(*names: str) -> list[alt.Tooltip]:
-    return tooltips(*(f"{name}_text" if name in MOMENTS else name for name in names))
+    return theme.tooltips(*(f"{name}_text" if name in MOMENTS else name for name in names))
 
 
-def values(table: pa.Table) -> Rows:
+def values(table: pa.Table) -> theme.Rows:
     """Return the rows for Vega, with times in milliseconds and also as text to the microsecond."""
     columns = {name: table[name] for name in table.column_names}
     for name in MOMENTS & columns.keys():

@@ -11,25 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.errors import NotFoundError
-from windrow.reading.plot import bins
+from windrow.reading.plot import bins, theme
 from windrow.reading.plot.bins import SHORT_COUNTS, SHORT_TIMES, time_text
-from windrow.reading.plot.theme import (
-    ACCEPTED,
-    FAINT,
-    INK,
-    KINDS,
-    MUTED,
-    PHASES,
-    REJECTED,
-    chart,
-    colour_encoding,
-    finish_picture,
-    panel,
-    tooltips,
-)
 
 MAX_BARS, MIN_BARS = 200, 12
-MESSAGES = {"accepted": ACCEPTED, "rejected": REJECTED}
+MESSAGES = {"accepted": theme.ACCEPTED, "rejected": theme.REJECTED}
 COUNTED = ("message_count", *MESSAGES, "opened", "closed")
 AGAIN = "tried again"
 # What a bar shows of its microbatches, by column and function.
@@ -40,7 +26,7 @@ FIGURES = {
     ("newest_ms", "min"): "newest_ms",
     ("oldest_ms", "max"): "oldest_ms",
     **{(name, "sum"): name for name in COUNTED},
-    **{(f"{name}_ms", "mean"): name for name in PHASES},
+    **{(f"{name}_ms", "mean"): name for name in theme.PHASES},
 }
 USUAL, FAR = 0.9, 3  # the share of usual bars; a bar this many times as long as those is cut off
 
@@ -61,7 +47,7 @@ def microbatches(history: pa.Table, *, title: str = "Microbatches") -> alt.VConc
     panels += [_others(events, x)] if events.num_rows else []
     data = {"bars": bars.to_pylist(), "events": events.to_pylist()}
     picture = alt.vconcat(*panels, spacing=20).resolve_scale(color="independent")
-    return finish_picture(picture, title, _facts(history, each), data)
+    return theme.finish_picture(picture, title, _facts(history, each), data)
 
 
 def _bars(placed: pa.Table) -> pa.Table:
@@ -83,9 +69,9 @@ def _events(placed: pa.Table) -> pa.Table:
 
 def _stack(colours: dict[str, str], x: alt.X, y: alt.Y) -> alt.Chart:
     """Draw the columns of these names stacked; the tooltip of any segment describes its whole bar."""
-    legend = colour_encoding("name", colours, orient="right", direction="vertical")
-    tooltip = tooltips("name", "value", "first", "last", "started_at", *COUNTED)
-    folded = chart("bars").transform_fold([*colours], as_=["name", "value"])
+    legend = theme.colour_encoding("name", colours, orient="right", direction="vertical")
+    tooltip = theme.tooltips("name", "value", "first", "last", "started_at", *COUNTED)
+    folded = theme.chart("bars").transform_fold([*colours], as_=["name", "value"])
     ordered = folded.transform_calculate(order=f"indexof({[*colours]}, datum.name)").mark_bar(clip=True)
     return ordered.encode(
         x=x.bin("binned"), x2="right", y=y.stack("zero"), color=legend, order="order:Q", tooltip=tooltip
@@ -95,18 +81,18 @@ def _stack(colours: dict[str, str], x: alt.X, y: alt.Y) -> alt.Chart:
 def _messages(bars: pa.Table, x: alt.X) -> alt.LayerChart:
     words = ", ".join(f"{pc.sum(bars[name]).as_py():,} {name}" for name in MESSAGES)
     axis = alt.Axis(title=None, labelExpr=SHORT_COUNTS, tickCount=4)
-    return panel(f"Messages: {words}", 130, _stack(MESSAGES, x, alt.Y("value:Q", axis=axis)))
+    return theme.panel(f"Messages: {words}", 130, _stack(MESSAGES, x, alt.Y("value:Q", axis=axis)))
 
 
 def _phases(history: pa.Table, x: alt.X) -> alt.LayerChart:
     """Draw the phases stacked; bars far longer than the others are cut off."""
-    took = np.sum([pc.fill_null(history[f"{name}_ms"], 0.0).to_numpy() for name in PHASES], axis=0)
+    took = np.sum([pc.fill_null(history[f"{name}_ms"], 0.0).to_numpy() for name in theme.PHASES], axis=0)
     usual, most = float(np.quantile(took, USUAL, method="lower")), float(took.max())
     top = 1.5 * usual if most > FAR * usual > 0 else most * 1.05
     axis = alt.Axis(title=None, labelExpr=SHORT_TIMES, tickCount=4)
-    stack = _stack(PHASES, x, alt.Y("value:Q", axis=axis, scale=alt.Scale(domain=[0, top], nice=False)))
+    stack = _stack(theme.PHASES, x, alt.Y("value:Q", axis=axis, scale=alt.Scale(domain=[0, top], nice=False)))
     median = time_text(float(np.median(took)))
-    return panel(f"How long a microbatch took: median {median}, longest {time_text(most)}", 170, stack)
+    return theme.panel(f"How long a microbatch took: median {median}, longest {time_text(most)}", 170, stack)
 
 
 def _lag(bars: pa.Table, x: alt.X) -> alt.LayerChart:
@@ -116,34 +102,33 @@ def _lag(bars: pa.Table, x: alt.X) -> alt.LayerChart:
     scale = alt.Scale(type="symlog", constant=1_000, domain=[low, high], nice=False)
     axis = bins.ticks(low, high, 1_000)
     near, far = (alt.Y(name, type="quantitative", scale=scale, axis=axis) for name in ("newest_ms", "oldest_ms"))
-    lag = chart("bars").transform_filter("isValid(datum.newest_ms)").encode(x=x, x2="right")
+    lag = theme.chart("bars").transform_filter("isValid(datum.newest_ms)").encode(x=x, x2="right")
     most, last = (time_text(value) for value in (oldest.max(), oldest[-1]))
     text = "Lag at the start, of the source furthest behind (dark) and furthest ahead (light)"
-    return panel(
+    return theme.panel(
         f"{text}: at most {most}, at last {last}",
         110,
-        lag.mark_rect(color=FAINT).encode(y=near, y2="oldest_ms"),
-        lag.mark_rule(color=MUTED, strokeWidth=1.5).encode(y=near),
-        lag.mark_rule(color=INK, strokeWidth=2.5).encode(y=far),
+        lag.mark_rect(color=theme.FAINT).encode(y=near, y2="oldest_ms"),
+        lag.mark_rule(color=theme.MUTED, strokeWidth=1.5).encode(y=near),
+        lag.mark_rule(color=theme.INK, strokeWidth=2.5).encode(y=far),
     )
 
 
 def _others(events: pa.Table, x: alt.X) -> alt.LayerChart:
     """Mark microbatches that are not of data, or took more than one attempt."""
     there = set(events["name"].to_pylist())
-    colours = {name: colour for name, colour in (KINDS | {AGAIN: REJECTED}).items() if name in there}
+    colours = {name: colour for name, colour in (theme.KINDS | {AGAIN: theme.REJECTED}).items() if name in there}
     y = alt.Y("name:N", sort=list(colours), axis=alt.Axis(title=None, grid=True))
-    marks = chart("events").transform_calculate(left="(datum.left + datum.right) / 2")
+    marks = theme.chart("events").transform_calculate(left="(datum.left + datum.right) / 2")
     marks = marks.mark_point(shape="diamond", filled=True, size=110, opacity=1)
-    marks = marks.encode(
-        x=x, y=y, color=colour_encoding("name", colours).legend(None), tooltip=tooltips("name", "microbatches")
-    )
-    return panel("What else was committed", 22 * len(colours), marks)
+    color = theme.colour_encoding("name", colours).legend(None)
+    marks = marks.encode(x=x, y=y, color=color, tooltip=theme.tooltips("name", "microbatches"))
+    return theme.panel("What else was committed", 22 * len(colours), marks)
 
 
 def _facts(history: pa.Table, each: int) -> list[str]:
     kinds = {count["values"]: count["counts"] for count in history["kind"].value_counts().to_pylist()}
-    of = ", ".join(f"{kinds[kind]:,} {kind}" for kind in ("data", *KINDS) if kind in kinds)
+    of = ", ".join(f"{kinds[kind]:,} {kind}" for kind in ("data", *theme.KINDS) if kind in kinds)
     engines = " and ".join(sorted(set(history["engine"].to_pylist())))
     opened, closed = (pc.sum(history[name]).as_py() for name in ("opened", "closed"))
     did = f"opened {opened:,} batches and closed {closed:,}"

@@ -55,9 +55,8 @@ def timeline(
         raise NotFoundError("there is no message to draw", "Choose another stream, an earlier begin or a later end.")
     streams = messages.group_by(STREAM).aggregate([([], "count_all")])
     rows = _rows(streams.sort_by([("count_all", "descending"), *BY_STREAM]).slice(0, max_streams))
-    boxes = (
-        _between(boxes, "window_start", "timeout_at", start, end).join(rows, STREAM, join_type="inner").sort_by("part")
-    )
+    boxes = _between(boxes, "window_start", "timeout_at", start, end)
+    boxes = boxes.join(rows, STREAM, join_type="inner").sort_by("part")
     messages = messages.join(rows, STREAM, join_type="inner").sort_by("rejected")  # the last are drawn on top
     dense, boxed = messages.num_rows > max_lines, boxes.num_rows <= max_lines
     unplaced = rejected.filter(pc.is_null(rejected["processing_time"]))

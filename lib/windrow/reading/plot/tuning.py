@@ -49,9 +49,8 @@ def tuning(tuned: pa.Table, rules: Rules | None = None, *, of: str | None = None
         f"{pairs[0]['message_count']:,} messages were tried under each pair of rules; a frame marks those in force."
     ]
     subtitle += [SHORT] if any(pair["warning"] for pair in pairs) else []
-    return finish_picture(
-        alt.vconcat(*panels, spacing=26), f"{of}: {TITLE}" if of else TITLE, subtitle, {"pairs": pairs}
-    )
+    title = f"{of}: {TITLE}" if of else TITLE
+    return finish_picture(alt.vconcat(*panels, spacing=26), title, subtitle, {"pairs": pairs})
 
 
 def _described(row: dict[str, Any], rules: Rules | None) -> dict[str, Any]:

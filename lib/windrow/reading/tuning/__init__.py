@@ -7,8 +7,7 @@ million messages a second, because everything that does not depend on the rules 
 from __future__ import annotations
 
 from windrow.reading.tuning.advice import Advice, advise, advise_repeats, advise_window
-from windrow.reading.tuning.grid import suggest_grid
-from windrow.reading.tuning.sweep import sweep, tune
+from windrow.reading.tuning.sweep import suggest_grid, sweep, tune
 from windrow.reading.tuning.trial import Trial
 
 __all__ = ["Advice", "Trial", "advise", "advise_repeats", "advise_window", "suggest_grid", "sweep", "tune"]

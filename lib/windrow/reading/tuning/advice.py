@@ -10,9 +10,9 @@ import numpy as np
 
 from windrow.batching.rules import CALENDAR, Rules
 from windrow.model.durations import approximate_text, format_duration
-from windrow.reading.tuning.grid import round_up
+from windrow.reading.tuning.sweep import round_up
 from windrow.reading.tuning.trial import Trial
-from windrow.reading.warnings import OLDEST
+from windrow.reading.warnings import OLDEST, first_names
 
 MAJORITY = 0.5
 CENTISECOND = 10_000
@@ -87,9 +87,8 @@ def _left_out(trial: Trial) -> list[str]:
 
 
 def _named(counts: dict[str, int]) -> str:
-    most = sorted(counts.items(), key=lambda item: -item[1])[:NAMED_SOURCES]
-    more = f" and {len(counts) - NAMED_SOURCES:,} more" if len(counts) > NAMED_SOURCES else ""
-    return ", ".join(f"{source!r} ({count:,})" for source, count in most) + more
+    most = sorted(counts.items(), key=lambda item: -item[1])
+    return first_names([f"{source!r} ({count:,})" for source, count in most], NAMED_SOURCES, " and ")
 
 
 def advise_window(rows: Sequence[dict[str, Any]], rules: Rules, max_delay: int) -> tuple[str, ...]:

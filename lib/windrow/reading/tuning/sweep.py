@@ -1,4 +1,4 @@
-"""The sweep: one row for each pair of window and max_delay, the other rules being fixed."""
+"""The sweep: one row for each pair of window and max_delay, the other rules being fixed; and pairs worth trying."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from windrow.batching.rules import Rules, ShortWindowWarning
-from windrow.model.durations import approximate_text, microseconds
-from windrow.reading.tuning.grid import suggest_grid
+from windrow.columnar.compiled import Ints
+from windrow.model.durations import UNITS, approximate_text, ceil_text, microseconds
 from windrow.reading.tuning.trial import Row, Trial
+from windrow.reading.warnings import OLDEST
 
 Durations = Sequence[str | int]
 Progress = Callable[[int, int], None]
@@ -24,6 +26,17 @@ CHOICES: dict[str, dict[str, Any]] = {
     "keep": {"on_repeat": "keep"},
     "aligned": {"on_repeat": "keep", "window_anchor": "aligned"},
 }
+SHARES = (0.9, 0.95, 0.99, 0.999)
+NEAR = 0.9  # of the longest
+FAR = 10  # times the delay that keeps all but a thousandth
+ROUND_COUNTS = {
+    "ms": (1, 2, 5, 10, 20, 50, 100, 200, 500),
+    "s": (1, 2, 5, 10, 15, 20, 30, 45),
+    "m": (1, 2, 5, 10, 15, 20, 30),
+    "h": (1, 2, 6, 12),
+    "d": (1, 2, 7),
+}
+ROUND = sorted(count * UNITS[unit] for unit, counts in ROUND_COUNTS.items() for count in counts)
 COMPARED = ("intact_rounds_percent", "batch_count", "slivers")
 _COUNTS = (
     "message_count", "accepted", "rejected", "too_old", "too_far_ahead", "duplicate", "invalid", "clock_ahead",
@@ -99,8 +112,8 @@ def sweep(
 ) -> pa.Table:
     """Batch the messages of a trial under each pair of window and max_delay; a row each, ordered by both.
 
-    `batch_count` counts all, `open_batch_count` those that the clock did not reach, `slivers` those with less than a
-    quarter of the messages of the middle one of their stream. `batch_messages_...` is how many messages a batch has,
+    `batch_count` counts all, `open_batch_count` those that the clock did not reach, `slivers` those with less than a quarter of
+    the messages of the middle one of their stream. `batch_messages_...` is how many messages a batch has,
     `wait_seconds_...` how long a message waits from `received_at` until its batch can close, in batches that the clock
     closed. `intact_rounds_percent` is how many `Rounds` stay whole. `intact_rounds_percent_...`, `batch_count_...` and
     `slivers_...` are what it would be with `split_at = "message"`, `split_at = "midpoint"`, `on_repeat = "keep"`, or
@@ -144,3 +157,48 @@ def with_pair(rules: Rules, window: int, max_delay: int) -> tuple[Rules, str | N
 
 def _ordered(durations: Durations, name: str) -> list[int]:
     return sorted({microseconds(duration, name) for duration in durations})
+
+
+def suggest_grid(trial: Trial, rules: Rules) -> tuple[list[int], list[int]]:
+    """Return windows and delays (microseconds) that show what the choice does, those of `rules` among them.
+
+    Windows follow the time between two messages of one type in a stream, because a second one splits a window; with
+    `arrival`, each delay has a window that is long enough. Delays follow how old messages were when they were
+    processed; the longest keeps every message that is at most 30 days old, unless a few stragglers need far more than
+    the others.
+    """
+    gaps, age = gaps_of(trial), np.maximum(trial.age, 0)
+    age = age[age <= OLDEST]
+    usual = np.quantile(gaps, [0.5, 0.9]).tolist() if gaps.size else [rules.window / 2]
+    windows = {round_duration_up(factor * gap) for gap in usual for factor in (0.5, 1, 2, 4)}
+    delays = {rules.max_delay}
+    if age.size:
+        longest = round_up(int(age.max()))
+        late = {round_duration_up(delay) for delay in np.quantile(age, SHARES).tolist()}
+        if longest <= FAR * max(late):
+            late = {longest, *(delay for delay in late if delay < NEAR * longest)}
+        delays |= late
+    windows.add(rules.window)
+    if rules.window_anchor == "arrival":
+        least = [delay + rules.max_lead for delay in delays]
+        windows |= {round_duration_up(length + 1) for length in least if length >= max(windows)}
+    return sorted(windows), sorted(delays)
+
+
+def round_duration_up(duration: float) -> int:
+    """Return the next round duration that is no shorter, in microseconds."""
+    return next((length for length in ROUND if length >= duration), round_up(int(duration) + 1))
+
+
+def round_up(duration: int) -> int:
+    """Return the next duration that one would set, in microseconds."""
+    return microseconds(ceil_text(duration))
+
+
+def gaps_of(trial: Trial) -> Ints:
+    """Return the times between consecutive messages of one type in a stream."""
+    columns, event_time = trial.columns, trial.event_time
+    order = np.lexsort((event_time, columns.numbers.list_of))
+    same = np.diff(columns.numbers.list_of[order]) == 0
+    gaps = np.diff(event_time[order])[same]
+    return gaps[gaps > 0]

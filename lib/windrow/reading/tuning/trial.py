@@ -220,7 +220,6 @@ def _slivers(stream: Ints, sizes: Ints) -> int:
 
 
 def _described(name: str, values: npt.NDArray[np.generic], how: dict[str, object]) -> Row:
-    """Return figures of values, None where there is no value."""
     return {f"{name}_{what}": float(figure(values)) if values.size else None for what, figure in how.items()}  # type: ignore[operator]
 
 

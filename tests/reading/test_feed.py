@@ -11,7 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.clocks import NOW
 from tests.messages import SECOND, log, message, table
 from windrow.errors import ExpressionError, NotFoundError, TableMissingError
-from windrow.reading.recent import recent
+from windrow.reading.feed import recent
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 COLUMNS = {"key": "device", "type": "'t'", "event_time": "measured", "received_at": "measured"}
