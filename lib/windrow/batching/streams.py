@@ -124,7 +124,7 @@ def decide(
 
     shares = run_parallel([partial(share, *streams) for streams in rows.shares(SHARE)], rows.count)
     result = concat_columns(share.batches for share in shares)
-    flushed = _cut(result, rows.source, rules, last) if flush else Cuts.none()
+    flushed = _cut_windows(result, rows.source, rules, last) if flush else Cuts.none()
     return Decision(rows, rules, shares, result, concat_columns(share.refused for share in shares), flushed)
 
 
@@ -202,10 +202,10 @@ def decide_streams(
         oversize=emitted.oversize[:count].copy(),
         known_as=np.where(window < batches.num_rows, opened[0] + window, kernel.NONE),
     )
-    return StreamResult(result, emitted.members[: start[-1]], _refused(rows, columns, rules, fate))
+    return StreamResult(result, emitted.members[: start[-1]], _collect_rejected(rows, columns, rules, fate))
 
 
-def _refused(rows: StreamRows, columns: KernelInput, rules: Rules, fate: Fates) -> RejectedRows:
+def _collect_rejected(rows: StreamRows, columns: KernelInput, rules: Rules, fate: Fates) -> RejectedRows:
     slots = np.flatnonzero(fate != kernel.ACCEPTED)
     why, ahead = fate[slots], columns.event_time[slots] - columns.processing_time[slots]
     missed_by = np.select(
@@ -214,7 +214,7 @@ def _refused(rows: StreamRows, columns: KernelInput, rules: Rules, fate: Fates) 
     return RejectedRows(columns.row_of[slots] - rows.open_rows, why, missed_by)
 
 
-def _cut(batches: Batches, source_of_stream: pa.Array, rules: Rules, last: Floors | None) -> Cuts:
+def _cut_windows(batches: Batches, source_of_stream: pa.Array, rules: Rules, last: Floors | None) -> Cuts:
     """Cut the windows of flushed batches after the last message of their source."""
     encoded = source_of_stream.dictionary_encode()
     sources, flushed = encoded.dictionary, np.flatnonzero(batches.flushed)
@@ -238,26 +238,26 @@ def changes(decision: Decision, microbatch: int) -> tuple[pa.Table, Flags, Flags
 
     Returns also which of them existed before, and which have all of their messages.
     """
-    shares = [_changed(share) for share in decision.shares]
-    grew = [_grew(share, decision.rows) for share in shares]
-    batches = _changed_of(decision.batches)
+    shares = [_keep_changed(share) for share in decision.shares]
+    grew = [_find_grown(share, decision.rows) for share in shares]
+    batches = _select_changed(decision.batches)
     messages = _messages(decision.rows, [_new(*each, decision.rows) for each in zip(shares, grew, strict=True)])
     known = (batches.known_as != kernel.NONE) & (batches.part == 0)
     changed = replace(decision, shares=shares, batches=batches)
     return _batches(changed, messages, microbatch), known, ~np.concatenate(grew)
 
 
-def _changed(share: StreamResult) -> StreamResult:
+def _keep_changed(share: StreamResult) -> StreamResult:
     """Return the batches that changed."""
     members = share.members[np.repeat(share.batches.changed, share.batches.messages)]
-    return replace(share, batches=_changed_of(share.batches), members=members)
+    return replace(share, batches=_select_changed(share.batches), members=members)
 
 
-def _changed_of(batches: Batches) -> Batches:
+def _select_changed(batches: Batches) -> Batches:
     return Batches._make(column[batches.changed] for column in batches)
 
 
-def _grew(share: StreamResult, rows: StreamRows) -> Flags:
+def _find_grown(share: StreamResult, rows: StreamRows) -> Flags:
     """Tell which batches are still open in the window that they had, so with all messages that they had."""
     batches = share.batches
     start, end = (np.append(microseconds(rows.batches[name]), 0) for name in ("window_start", "window_end"))
@@ -314,10 +314,10 @@ def _batches(decision: Decision, messages: pa.ChunkedArray, microbatch: int | No
         "window_start": times(batches.start),
         "window_end": times(batches.end),
         "timeout_at": times(batches.end + decision.rules.max_delay),
-        "state": _named(STATES, still_open),
-        "open_reason": _named(OPENED_BY, batches.open_reason),
+        "state": _look_up_names(STATES, still_open),
+        "open_reason": _look_up_names(OPENED_BY, batches.open_reason),
         "closed_at": times(batches.closed_at, ~still_open),
-        "close_reason": _named(CLOSED_BY, batches.flushed, ~still_open),
+        "close_reason": _look_up_names(CLOSED_BY, batches.flushed, ~still_open),
         "message_count": batches.messages,
         "bytes": batches.byte_count,
         "oversize": batches.oversize,
@@ -333,6 +333,6 @@ def _batches(decision: Decision, messages: pa.ChunkedArray, microbatch: int | No
     return tables.rows(schema, values, still_open.size)
 
 
-def _named(names: pa.Array, which: npt.NDArray[np.generic], valid: Flags | None = None) -> pa.Array:
+def _look_up_names(names: pa.Array, which: npt.NDArray[np.generic], valid: Flags | None = None) -> pa.Array:
     """Return for each number its name; NULL where not `valid`."""
     return names.take(pa.array(which.astype(np.int8), mask=None if valid is None else ~valid))

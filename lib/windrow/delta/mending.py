@@ -107,7 +107,7 @@ def repair_log(location: str, role: str) -> QuarantinedVersions | None:
     quarantined = None
     try:
         with commit_lock(location, sync=False), translate_write_errors(location, role):
-            quarantined = _mended(root, location, role)
+            quarantined = _quarantine_torn(root, location, role)
     except TableUnwritableError:
         if torn.first is not None or torn.damaged is not None:
             raise  # a checkpoint that is not whole may stay if we may not move it
@@ -115,7 +115,7 @@ def repair_log(location: str, role: str) -> QuarantinedVersions | None:
     return quarantined
 
 
-def _mended(root: Path, location: str, role: str) -> QuarantinedVersions | None:
+def _quarantine_torn(root: Path, location: str, role: str) -> QuarantinedVersions | None:
     torn = None
     # guard: still-written
     while (torn_now := _torn(root)) != torn:  # until two looks agree: a writer may be active
@@ -134,7 +134,7 @@ def _mended(root: Path, location: str, role: str) -> QuarantinedVersions | None:
             "Nothing was moved. Bring the file back from a copy; `windrow recover` takes a ledger back.",
         )
     if torn.first is None:
-        return _moved(root, location, role, range(0), torn.hints)
+        return _move_files(root, location, role, range(0), torn.hints)
     # guard: torn-before-end
     if torn.whole_behind is not None:
         raise TableUnreadableError(
@@ -187,7 +187,9 @@ def quarantine_versions(
     later = [name for name in log_names if max((int(n) for n in VERSION.findall(name)), default=-1) >= first]
     hint = last_checkpoint(root)
     stale = [HINT] if HINT in log_names and (hint is None or hint >= first) else []
-    return _moved(root, location, role, range(first, max(versions(log_names)) + 1), {*later, *hints, *stale}, whole)
+    return _move_files(
+        root, location, role, range(first, max(versions(log_names)) + 1), {*later, *hints, *stale}, whole
+    )
 
 
 def _is_own(root: Path, version: int) -> bool:
@@ -217,7 +219,7 @@ def _torn(root: Path) -> TornLog | None:
     first = behind = seen = damaged = None
     version = whole_ones = 0
     log_names = names(root / LOG)
-    for version, condition in _judged(root, log_names):
+    for version, condition in _judge_entries(root, log_names):
         if condition is Condition.DAMAGED:
             damaged = version if damaged is None else damaged
         elif condition is Condition.WHOLE:
@@ -237,14 +239,16 @@ def is_intact(root: Path, version: int) -> bool:
     checkpoints = [int(name[:20]) for name in all_files if CHECKPOINT.fullmatch(name) and _is_whole(log / name)]
     base = max((checkpoint for checkpoint in checkpoints if checkpoint <= version), default=-1)
     expected = version
-    for checkpoint, condition in _judged(root, all_files, version):
+    for checkpoint, condition in _judge_entries(root, all_files, version):
         if checkpoint <= base or checkpoint != expected or condition is not Condition.WHOLE:
             break
         expected -= 1
     return expected == base
 
 
-def _judged(root: Path, files: Sequence[str], last_version: int | None = None) -> Iterator[tuple[int, Condition]]:
+def _judge_entries(
+    root: Path, files: Sequence[str], last_version: int | None = None
+) -> Iterator[tuple[int, Condition]]:
     """Yield the versions in the files of a log, newest first, and the condition of each entry with its files."""
     removed: set[str] = set()
     for version in (version for name in reversed(files) for version in versions([name])):
@@ -320,7 +324,7 @@ def _has_its_checksums(file: Path) -> bool:
     return block > 0 and _has_size(sums, 8 + 4 * -(-file.stat().st_size // block))
 
 
-def _moved(
+def _move_files(
     root: Path, location: str, role: str, versions: range, moved: Iterable[str], whole: bool = False
 ) -> QuarantinedVersions:
     """Move files of the log, the newest entry first, so that an interruption leaves a log without gaps."""

@@ -85,7 +85,7 @@ class TableRows:
     def _select(self, cursor: DuckDBPyConnection, name: str, relation: Relation) -> str:
         columns = [column for column in self._types if column in relation.columns]
         selects = [f"SELECT {', '.join(map(identifier, columns))} FROM no_rows"]  # noqa: S608 - all names are quoted
-        where, partitions = self._narrowed(relation) if relation.values else ("false", [])
+        where, partitions = self._narrow_files(relation) if relation.values else ("false", [])
         if partitions and not self._reads_files:
             cursor.register(f"scanned_{name}", self._table.scan(columns, where))
             cursor.execute(f"CREATE TEMP TABLE copied_{name} AS FROM scanned_{name}")
@@ -105,7 +105,7 @@ class TableRows:
             selects.append(f"SELECT {', '.join(values)} FROM {self._files(paths, columns)}")  # noqa: S608 - the same
         return " UNION ALL ".join(selects)
 
-    def _narrowed(self, relation: Relation) -> tuple[str, list[dict[str, str]]]:
+    def _narrow_files(self, relation: Relation) -> tuple[str, list[dict[str, str]]]:
         """Return the condition by which delta-rs leaves out files, and the partitions that it finds.
 
         It knows less SQL than DuckDB. What it does not know leaves out no file.

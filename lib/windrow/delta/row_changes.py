@@ -59,7 +59,7 @@ def changes(
     # guard: only-appends-by-files
     runs = ((changed, list(at)) for changed, at in groupby(commits, itemgetter("removed")))
     parts = (
-        _changed(table, at, columns, schema, skip_unknown) if changed else _added(table, at, schema)
+        _read_changes(table, at, columns, schema, skip_unknown) if changed else _read_added(table, at, schema)
         for changed, at in runs
     )
     batches = chain.from_iterable(parts) if by_files else _feed(table, first, last, columns, schema)
@@ -87,7 +87,7 @@ def without_feed(version: int) -> DepotUnreadableError:
     )
 
 
-def _changed(
+def _read_changes(
     table: DeltaTable, commits: Iterable[dict[str, Any]], columns: Sequence[str] | None, schema: pa.Schema, skip: bool
 ) -> Iterator[pa.RecordBatch]:
     """Yield what the change feed recorded of versions that changed rows; `skip` those of which it recorded nothing.
@@ -118,7 +118,7 @@ def _feed(
         yield batch.select(schema.names).cast(schema)
 
 
-def _added(table: DeltaTable, commits: Iterable[dict[str, Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _read_added(table: DeltaTable, commits: Iterable[dict[str, Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the files that versions added, in the order of the versions.
 
     Files follow each other whose columns and partition are alike; the rows of many small ones are converted together.
@@ -133,11 +133,11 @@ def _added(table: DeltaTable, commits: Iterable[dict[str, Any]], schema: pa.Sche
             # guard: one-partition-together
             fits = fits and file["partitionValues"] == partition
             if not fits:
-                yield from _converted(alike, partition, schema)
+                yield from _convert(alike, partition, schema)
                 alike, count, partition = [], 0, file["partitionValues"]
             alike.append((version, rows))
             count += rows.num_rows
-    yield from _converted(alike, partition, schema)
+    yield from _convert(alike, partition, schema)
 
 
 def _read(store: FileSystem, file: dict[str, Any], names: Sequence[str]) -> Iterator[pa.Table]:
@@ -148,7 +148,7 @@ def _read(store: FileSystem, file: dict[str, Any], names: Sequence[str]) -> Iter
         yield from row_groups(parquet, [name for name in names if name in kept])
 
 
-def _converted(
+def _convert(
     alike: Sequence[tuple[int, pa.Table]], partition: dict[str, str | None], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows of versions, all with the same columns and partition, in the columns of `schema`.
@@ -164,13 +164,13 @@ def _converted(
     columns = [
         known[field.name].cast(field.type)
         if field.name in known
-        else _repeated(partition.get(field.name), field.type, version.size)
+        else _repeat(partition.get(field.name), field.type, version.size)
         for field in schema
     ]
     yield from pa.table(columns, schema).combine_chunks().to_batches()
 
 
-def _repeated(value: str | None, type_: pa.DataType, count: int) -> pa.Array:
+def _repeat(value: str | None, type_: pa.DataType, count: int) -> pa.Array:
     """Return the column of a partition value, which the log has as a text; a time without a zone is one in UTC."""
     if value is None:
         return pa.nulls(count, type_)

@@ -111,10 +111,10 @@ def pieces(state: str, parts: Sequence[pa.Table]) -> Iterator[pa.Table]:
         return
     rows = pa.concat_tables(filled, promote_options="default")
     rows = rows if state in tables.FINAL else rows.take(pc.sort_indices(rows["id"]))
-    yield from _cut(rows, FINAL_BYTES if state in tables.FINAL else OPEN_BYTES)
+    yield from _split_rows(rows, FINAL_BYTES if state in tables.FINAL else OPEN_BYTES)
 
 
-def _cut(rows: pa.Table, byte_count: int) -> Iterator[pa.Table]:
+def _split_rows(rows: pa.Table, byte_count: int) -> Iterator[pa.Table]:
     """Cut rows into equal pieces of at most about `byte_count` bytes."""
     size = -(-rows.num_rows // max(1, -(-rows.nbytes // byte_count)))
     for start in range(0, rows.num_rows, size):

@@ -179,7 +179,7 @@ class LedgerFiles(OpenRows):
         known = self._cache.messages.rows.get(path)
         if known is not None:
             return known.take(pa.array(rows))
-        return self._cache.groups.messages(path, rows, self._opened)
+        return self._cache.groups.messages(path, rows, self._open_file)
 
     def of_state(self, state: str, columns: pa.Schema, id_filter: IdFilter | None = None) -> pa.Table:
         """Return the `id` and the columns of the rows of a state, all or those that match."""
@@ -205,7 +205,7 @@ class LedgerFiles(OpenRows):
         """
         added: list[tuple[WrittenFile, File | None]] = []
         for state in dict.fromkeys(state for rows in new for state in rows[BY].unique().to_pylist()):
-            added += self._written(state, [rows.filter(pc.equal(rows[BY], state)) for rows in new])
+            added += self._write_files(state, [rows.filter(pc.equal(rows[BY], state)) for rows in new])
         files = [*(file for file, _ in added), *written]
         self._commit([_action(file) for file in files], [], note)
         # guard: files-of-tasks-are-listed
@@ -218,7 +218,7 @@ class LedgerFiles(OpenRows):
         A large one records that the open batches have `open_messages`. Raises CommitFailedError if others committed
         since prime, ConcurrentCommitError if that cannot be checked.
         """
-        large, files = fold == "large", self.files if fold == "large" else self._unfolded()
+        large, files = fold == "large", self.files if fold == "large" else self._list_unfolded()
         added: list[tuple[WrittenFile, File | None]] = []
         for state in dict.fromkeys(file.state for file in files):
             for versions in self._by_id([file for file in files if file.state == state]):
@@ -226,7 +226,7 @@ class LedgerFiles(OpenRows):
                 rows = latest(versions, keep_tombstones=not large)
                 if state == tables.PROGRESS:
                     rows = record_growth(rows, Growth.of(versions).folded(fold, open_messages))
-                added += self._written(state, [rows], folded=large)
+                added += self._write_files(state, [rows], folded=large)
                 self._cache.trim({*(file.path for file in self.files), *(file.path for file, _ in added)})
         self._commit([_action(file, changes=False) for file, _ in added], files, note)
         stay = [file for file in self.files if file not in files]
@@ -242,7 +242,7 @@ class LedgerFiles(OpenRows):
             parts = [_within(self._part(file), ids) for file in files if file.extent.may_hold([ids])]
             yield pa.concat_tables(parts, promote_options="default")
 
-    def _unfolded(self) -> list[File]:
+    def _list_unfolded(self) -> list[File]:
         """Return the files for a small fold: of each state those of the latest commits, as long as they are alike.
 
         A file waits until the later ones together are `ALIKE` times as large, so no row is written again too often.
@@ -339,12 +339,12 @@ class LedgerFiles(OpenRows):
 
     def _content(self, path: str, columns: Sequence[str]) -> pa.Table:
         """Return the rows of a file, with those of the columns that it has."""
-        with self._opened(path) as parquet:
+        with self._open_file(path) as parquet:
             has = parquet.schema_arrow.names
             return to_plain_types(parquet.read(columns=[name for name in columns if name in has]))
 
     @contextmanager
-    def _opened(self, path: str) -> Iterator[pq.ParquetFile]:
+    def _open_file(self, path: str) -> Iterator[pq.ParquetFile]:
         with translate_read_errors(self._location, "ledger"):
             try:
                 with self._store.open_input_file(path) as opened:
@@ -352,15 +352,15 @@ class LedgerFiles(OpenRows):
             except pa.ArrowException as error:
                 raise OSError(f"{path}: {first_line(error)}") from error
 
-    def _written(
+    def _write_files(
         self, state: str, parts: Sequence[pa.Table], folded: bool = False
     ) -> Iterator[tuple[WrittenFile, File | None]]:
         """Write the rows of a state; yield each written file, and the File if it is live, whose rows stay in memory."""
         for piece in pieces(state, parts):
             file, content = self._writer.write(self._store, state, piece, folded)
-            yield file, None if state in tables.FINAL else self._cached(file, content, piece)
+            yield file, None if state in tables.FINAL else self._cache_file(file, content, piece)
 
-    def _cached(self, file: WrittenFile, content: pa.Table, rows: pa.Table) -> File:
+    def _cache_file(self, file: WrittenFile, content: pa.Table, rows: pa.Table) -> File:
         """Keep the rows of a written file in memory; `content` has the columns that are in it."""
         at = rows.schema.get_field_index("folded")
         rows = rows.set_column(at, rows.schema.field(at), pa.repeat(boolean_scalar(file.folded), rows.num_rows))

@@ -61,9 +61,9 @@ class SparkCommit:
             here = pa.concat_tables([here, rows_to_write(rows.select([*names, "known"]), revision)])
         frame = frame_of(self.session, here)
         if not isinstance(rows, pa.Table):
-            frame = _written(rows, names, revision).unionByName(frame)
+            frame = _add_tombstones(rows, names, revision).unionByName(frame)
         plain = without_dictionary(rows if isinstance(rows, pa.Table) else None)
-        with self._configured(ONE_TASK | INTERPRETED if few else {}, plain), self.staged(frame) as source:
+        with self._configure(ONE_TASK | INTERPRETED if few else {}, plain), self.staged(frame) as source:
             statement = _merge_sql(reference(self.ledger), source, names, self.token, revision)
             counts = self.session.sql(statement).collect()
         if not (inserted := counts[0]["num_inserted_rows"] if counts else 0):
@@ -94,16 +94,16 @@ class SparkCommit:
         # guard: fold-uncached
         frame = self.session.sql(f"SELECT * FROM {ledger} WHERE {tables.ARE_LIVE} AND {UNCACHED}")
         frame = frame if whole else frame.where("NOT folded")
-        rows = _folded(frame, fold, self.live.totals.total[1])
+        rows = _fold_versions(frame, fold, self.live.totals.total[1])
         scope = tables.ARE_LIVE if whole else f"{tables.ARE_LIVE} AND folded = false"
         ordered = rows.repartitionByRange("state", "id").sortWithinPartitions("state", "id")
-        with self._configured({}, without_dictionary(None)), self.staged(ordered) as source:
+        with self._configure({}, without_dictionary(None)), self.staged(ordered) as source:
             writer = self.session.table(source).write.format("delta").mode("overwrite")
             writer = writer.option("replaceWhere", scope).option("dataChange", "false")
             writer.saveAsTable(ledger) if is_catalog_name(self.ledger) else writer.save(self.ledger)
 
     @contextmanager
-    def _configured(self, sped_up: Mapping[str, str], without_dictionary: Sequence[str]) -> Iterator[None]:
+    def _configure(self, sped_up: Mapping[str, str], without_dictionary: Sequence[str]) -> Iterator[None]:
         """Set what a commit needs, and what makes it faster."""
         # guard: whole-times
         needed = {NOTE: self.note} | WHOLE_TIMES | NO_CHECKSUM
@@ -117,7 +117,7 @@ class SparkCommit:
             yield
 
 
-def _written(rows: DataFrame, names: Sequence[str], revision: int) -> DataFrame:
+def _add_tombstones(rows: DataFrame, names: Sequence[str], revision: int) -> DataFrame:
     """Return the rows of a result as they are written, with a tombstone for each open batch that closed."""
     changed, kinds = rows.where(CHANGED), dict(rows.dtypes)
     stamped: dict[str, Column] = {"revision": F.lit(revision).cast("long"), "folded": F.lit(False)}
@@ -132,7 +132,7 @@ def _written(rows: DataFrame, names: Sequence[str], revision: int) -> DataFrame:
     return new.unionByName(changed.where("state = 'closed' AND known").select(*columns))
 
 
-def _folded(versions: DataFrame, fold: Fold, open_messages: int) -> DataFrame:
+def _fold_versions(versions: DataFrame, fold: Fold, open_messages: int) -> DataFrame:
     """Return the latest version of each id as a fold writes it; the progress row records what is left."""
     columns, others = [f"`{name}`" for name in versions.columns], versions
     if MESSAGES in versions.columns:

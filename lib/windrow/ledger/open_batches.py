@@ -64,7 +64,7 @@ class SparkOpen(OpenRows):
     def batches(self, batch_filter: BatchFilter | None) -> pa.Table:
         """Bring the open batches that match to the driver, with messages those that can change; all of all for None."""
         if self.rows is None or (batch_filter is None and not self._complete):
-            batches = latest_whole(self._here(self.frame(batch_filter)))
+            batches = latest_whole(self._collect(self.frame(batch_filter)))
             if batch_filter is None:
                 self.rows = batches
             return batches
@@ -78,7 +78,9 @@ class SparkOpen(OpenRows):
     def read_headers(self) -> None:
         """Bring all open batches without their messages to the driver, unless it has them."""
         if self.rows is None:
-            self.rows = latest(self._here(self._versions(*(name for name in tables.BATCH_COLUMNS if name != MESSAGES))))
+            self.rows = latest(
+                self._collect(self._versions(*(name for name in tables.BATCH_COLUMNS if name != MESSAGES)))
+            )
 
     def needed_messages(self, batch_filter: BatchFilter) -> int:
         """Count the messages of the open batches that can change, or of all that match where headers are not here."""
@@ -207,7 +209,7 @@ class SparkOpen(OpenRows):
         rows = collect_rows(frame.toDF("source", "time"), self.reference)
         return Floors(rows["source"].cast(pa.string()).combine_chunks(), microseconds(rows["time"]))
 
-    def _here(self, frame: DataFrame) -> pa.Table:
+    def _collect(self, frame: DataFrame) -> pa.Table:
         """Bring rows to the driver, in all columns of the ledger."""
         return conform(collect_rows(frame, self.reference), self.schema).combine_chunks()
 

@@ -65,7 +65,7 @@ class SparkLedger(Ledger):
         raw = tables.reads_raw_depot(self._session.table(reference(self.place)).columns)
         views = self._views_of(self._views or partial(tables.views, raw=raw))
         for name, select in views.items():
-            known = self._described(name)
+            known = self._describe(name)
             if known is not None and known.get("View Text") == select:
                 continue
             try:
@@ -92,7 +92,7 @@ class SparkLedger(Ledger):
     def _require_free(self) -> None:
         """Raise IncompatibleTableError if another table or view has the name of a view over a catalog ledger."""
         for name in self._views_of(self._views or tables.views) if is_catalog_name(self.place) else ():
-            known = self._described(name)
+            known = self._describe(name)
             if known is not None and known.get("Comment") != self._mark:
                 raise IncompatibleTableError(
                     f"{name} exists, but is not a view over the ledger {self.place}",
@@ -107,7 +107,7 @@ class SparkLedger(Ledger):
     def _mark(self) -> str:
         return f"Windrow view over {reference(self.place)}"
 
-    def _described(self, name: str) -> dict[str, str] | None:
+    def _describe(self, name: str) -> dict[str, str] | None:
         """Return what Spark says of a table or view, by names such as `Comment`; None if it does not exist."""
         try:
             described = self._session.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
@@ -203,7 +203,7 @@ def _after(live: Live, rows: Rows, control: pa.Table, max_cached_bytes: int) -> 
     known = None
     if here and opened.rows is not None:
         now_open = live_now.filter(pc.equal(live_now["state"], string_scalar(tables.OPEN)))
-        known = _kept(apply_versions(opened.rows, now_open).combine_chunks(), revision, max_cached_bytes)
+        known = _keep_batches(apply_versions(opened.rows, now_open).combine_chunks(), revision, max_cached_bytes)
     version = live.table_version + 1
     next_open = SparkOpen(opened.engine, opened.reference, version, opened.schema, known)
     moved = live_now.filter(is_control).select(live.rows.column_names)
@@ -216,7 +216,7 @@ def _after(live: Live, rows: Rows, control: pa.Table, max_cached_bytes: int) -> 
     )
 
 
-def _kept(batches: pa.Table, revision: int, most: int) -> pa.Table | None:
+def _keep_batches(batches: pa.Table, revision: int, most: int) -> pa.Table | None:
     """Return open batches as the driver keeps them: with few messages, or those of the last commit, or none at all."""
     messages = batches[MESSAGES]
     if messages.nbytes > LITTLE_BYTES:

@@ -58,7 +58,7 @@ def rows_to_write(rows: pa.Table, revision: int) -> pa.Table:
     """Return rows of a result as they are written: with tombstones of open batches that closed, without `known`."""
     if "known" in rows.column_names:
         rows = pa.concat_tables([rows, tombstones(rows)]).drop_columns(["known"])
-    return _stamped(rows, revision)
+    return _stamp(rows, revision)
 
 
 def tombstones(rows: pa.Table) -> pa.Table:
@@ -72,7 +72,7 @@ def tombstones(rows: pa.Table) -> pa.Table:
     return tables.rows(rows.schema, columns, closed.num_rows)
 
 
-def _stamped(rows: pa.Table, revision: int) -> pa.Table:
+def _stamp(rows: pa.Table, revision: int) -> pa.Table:
     """Return rows with the revision that writes them."""
     values = {
         "revision": from_numpy(np.full(rows.num_rows, revision)),
@@ -104,14 +104,14 @@ def latest(rows: pa.Table, keep_tombstones: bool = False, keep_doubles: bool = F
         if rows.num_rows > len(newest) and not keep_doubles:
             raise IncompatibleTableError("duplicate id among the open batches and clocks of the ledger", tables.DAMAGED)
         if rows.num_rows < versions.num_rows and {MESSAGES, WHOLE} <= {*rows.column_names}:
-            rows = _grown(rows, versions, of, revision)
+            rows = _grow(rows, versions, of, revision)
     if keep_tombstones:
         return rows
     # guard: tombstone-hides
     return filter_rows(rows, pc.invert(pc.fill_null(rows[DELETED], boolean_scalar(False))))
 
 
-def _grown(rows: pa.Table, versions: pa.Table, of: Ints, revision: Ints) -> pa.Table:
+def _grow(rows: pa.Table, versions: pa.Table, of: Ints, revision: Ints) -> pa.Table:
     """Return the latest versions of ids, those of open batches that grew with the messages of their `versions`.
 
     `of` numbers the ids of the versions. A batch is whole then if one of its versions is, and has no messages if one

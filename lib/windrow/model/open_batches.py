@@ -89,7 +89,7 @@ class BatchFilter:
         near = self._near(batches) if counting is None else pc.and_(self._near(batches), counting)
         windows = filter_rows(batches.select(["source", "key", "window_start", "window_end"]), near)
         around, beside = self._around(windows)
-        changing = self._ended(windows) | around
+        changing = self._find_ended(windows) | around
         needed = changing | beside
         chosen = to_numpy(near) == 1
         chosen[chosen] = needed
@@ -100,9 +100,9 @@ class BatchFilter:
         if self._names is None:
             return boolean_array(np.ones(batches.num_rows))
         source, key = (pc.is_in(batches[name], known) for name, known in self._names.items())
-        return pc.or_(pc.and_(source, key), boolean_array(self._ended(batches)))
+        return pc.or_(pc.and_(source, key), boolean_array(self._find_ended(batches)))
 
-    def _ended(self, batches: pa.Table) -> Flags:
+    def _find_ended(self, batches: pa.Table) -> Flags:
         ended: Flags = microseconds(batches["window_end"]) <= self.ends_before.of(combine_chunks(batches["source"]))
         return ended
 

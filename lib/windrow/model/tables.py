@@ -309,13 +309,13 @@ def require_filled(rows: pa.Table, names: Iterable[str]) -> None:
 
 def rows(schema: pa.Schema, columns: dict[str, object], count: int) -> pa.Table:
     """Return ledger rows with the given columns (arrays, or one value for all) and NULL in the others."""
-    filled = [_filled(columns.get(field.name), field.type, count) for field in schema]
+    filled = [_repeat_value(columns.get(field.name), field.type, count) for field in schema]
     return pa.Table.from_arrays(filled, schema=schema)
 
 
 def identifier(kind: str, *components: pa.Array) -> pa.Array:
     """Return ids `kind/component/...`; components are strings or integers of one length."""
-    encoded = [_encoded(component) for component in components]
+    encoded = [_encode(component) for component in components]
     return pc.binary_join_element_wise(pa.scalar(kind), *encoded, "/")
 
 
@@ -361,7 +361,7 @@ AMENDMENTS = (
 _RAW_VIEWS = {"rejected_messages": RAW_REJECTED, "microbatches": RAW_HISTORY}
 
 
-def _filled(value: object, type_: pa.DataType, count: int) -> Any:
+def _repeat_value(value: object, type_: pa.DataType, count: int) -> Any:
     if isinstance(value, pa.Array | pa.ChunkedArray | np.ndarray):
         return value
     if value is None:
@@ -372,7 +372,7 @@ def _filled(value: object, type_: pa.DataType, count: int) -> Any:
     return pa.repeat(pa.scalar(value, type_) if scalar is None else scalar, count)
 
 
-def _encoded(component: pa.Array) -> pa.Array:
+def _encode(component: pa.Array) -> pa.Array:
     if not pa.types.is_string(component.type):
         return component.cast(pa.string())
     values = component.dictionary_encode()

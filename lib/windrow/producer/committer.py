@@ -67,10 +67,10 @@ class Committer:
         while True:
             self._await_closed(name)
             with self._opening:
-                if (queue := self._joined(name, chosen, buffer)) is not None:
+                if (queue := self._join_queue(name, chosen, buffer)) is not None:
                     return queue
 
-    def _joined(self, name: str, chosen: ProducerOptions, buffer: Buffer | None) -> ProducerQueue | None:
+    def _join_queue(self, name: str, chosen: ProducerOptions, buffer: Buffer | None) -> ProducerQueue | None:
         """Return the queue of an id with one more user, None if it is closing."""
         queue = self._queues.get(name)
         if queue is not None and queue.state is ProducerState.CLOSING:
@@ -173,7 +173,7 @@ class Committer:
             version = self._persist(queue, batch)
         # guard: senders-get-any-error
         except BaseException as error:  # noqa: BLE001 - a panic of delta-rs is none of Exception
-            self._failed(queue, batch, error if isinstance(error, Exception) else sender_error(error))
+            self._fail_batch(queue, batch, error if isinstance(error, Exception) else sender_error(error))
             return
         first = queue.sequence + 1
         with self._bell.lock:
@@ -193,7 +193,7 @@ class Committer:
                 queue.sequence = self._writer.resume_sequence(queue.name, queue.sequence, batch.note)
                 rows = batch.table(queue.sequence + 1, self.schema)
                 if not self._is_awaited(queue, batch):
-                    raise self._given_up(queue, batch, why, hint)
+                    raise self._give_up(queue, batch, why, hint)
                 entry = CommitEntry(queue.name, queue.sequence, batch.note, batch.mark, batch.fingerprint)
                 return self._writer.append(rows, entry, queue.chosen.fsync)
             except WindrowError as error:
@@ -203,7 +203,7 @@ class Committer:
                 LOG.warning("a commit to %s failed: %s", self.location, error.message)
             with self._bell.lock:
                 if not self._is_awaited(queue, batch, pause):
-                    raise self._given_up(queue, batch, why, hint)
+                    raise self._give_up(queue, batch, why, hint)
                 self._bell.room.wait_for(lambda: queue.state is ProducerState.CLOSED, pause)
                 queue.counters.retries += 1
             pause = min(2 * pause, MAX_PAUSE)
@@ -212,13 +212,13 @@ class Committer:
         """Tell whether a batch is still awaited after a pause; otherwise its senders would not learn of a commit."""
         return time.monotonic() + pause < batch.deadline and queue.state is not ProducerState.CLOSED
 
-    def _given_up(self, queue: ProducerQueue, batch: Batch, why: str, hint: str) -> DeliveryTimeoutError:
+    def _give_up(self, queue: ProducerQueue, batch: Batch, why: str, hint: str) -> DeliveryTimeoutError:
         if self._writer.may_be_committed(queue.name, batch.note):
             return unknown_outcome_error(why)
         seconds = queue.chosen.delivery_timeout / SECOND
         return DeliveryTimeoutError(f"the message was not committed within {seconds:g} s, {why}", hint)
 
-    def _failed(self, queue: ProducerQueue, batch: Batch, error: Exception) -> None:
+    def _fail_batch(self, queue: ProducerQueue, batch: Batch, error: Exception) -> None:
         fail_others = None
         with self._bell.lock:
             queue.failed(batch)

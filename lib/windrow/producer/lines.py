@@ -135,14 +135,14 @@ class LineReader:
         if self._fields.whole:
             columns["payload"] = [self._whole(line) for line in lines]
         for at, reason in reasons.items():
-            self._reject(columns, at, {"reason": reason} | self._kept(lines[at]), now)
+            self._reject(columns, at, {"reason": reason} | self._keep_fields(lines[at]), now)
         faults = [Fault(first + at, reasons[at]) for at in sorted(reasons)]
         return LineBatch(first, table_of(columns.values(), messages.schema(self._payload)), faults)
 
     def _object(self, line: Any) -> tuple[dict[str, Any], str]:
         """Return the object in a line, and why the line is not a message; empty if it is one."""
         try:
-            value = _decoded(line, self._most_bytes)
+            value = _decode(line, self._most_bytes)
         except InvalidLine as unfit:
             return {}, str(unfit)
         if not self._fields.whole and not value.keys() <= self._known:
@@ -160,7 +160,7 @@ class LineReader:
     def _whole(self, line: Any) -> str | bytes | None:
         return str(line.decode(errors="replace").strip())
 
-    def _kept(self, line: Any) -> dict[str, Any]:
+    def _keep_fields(self, line: Any) -> dict[str, Any]:
         """Return what the row of a line that is not a message keeps of it."""
         kept = line if len(line) <= self._most_bytes else line[:KEPT_BYTES]
         return {"line": kept.decode(errors="backslashreplace")}
@@ -182,15 +182,15 @@ class LineReader:
         for at, value in enumerate(values):
             try:
                 if typed_payload:
-                    values[at] = self._typed_payload(field, value)
+                    values[at] = self._convert_payload(field, value)
                 else:
-                    values[at] = _converted(name, field, value, instead)
+                    values[at] = _convert(name, field, value, instead)
             except InvalidLine as unfit:
                 reasons.setdefault(at, str(unfit))
                 values[at] = None
         return values
 
-    def _typed_payload(self, field: str, value: Any) -> Any:
+    def _convert_payload(self, field: str, value: Any) -> Any:
         for member in value.values() if isinstance(value, dict) else [value]:
             if isinstance(member, float) and isinf(member):  # JSON has no infinity, but Python makes one of 1e400
                 raise InvalidLine(f"{field} has a number that is too large")
@@ -210,7 +210,7 @@ class LineReader:
             columns[name][at] = value
 
 
-def _decoded(line: bytes, most_bytes: int) -> dict[str, Any]:
+def _decode(line: bytes, most_bytes: int) -> dict[str, Any]:
     if len(line) > most_bytes:
         raise InvalidLine(f"it has more than {most_bytes:,} bytes")
     try:
@@ -227,7 +227,7 @@ def _decoded(line: bytes, most_bytes: int) -> dict[str, Any]:
     return value
 
 
-def _converted(name: str, field: str, value: Any, instead: Any) -> Any:
+def _convert(name: str, field: str, value: Any, instead: Any) -> Any:
     if value is not None:
         return CONVERSIONS[name](field, value)
     if name in REQUIRED:

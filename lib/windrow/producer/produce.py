@@ -84,7 +84,7 @@ class LineSender:
         except InputMismatchError:
             raise
         except WindrowError as error:
-            raise type(error)(error.message, f"{error.hint} {self._reached(resume)}") from error
+            raise type(error)(error.message, f"{error.hint} {self._describe_position(resume)}") from error
         self.done.stopped = self._lines.stopped
         self.done.seconds = time.monotonic() - began
         self.done.messages_per_second = self.done.message_count / max(self.done.seconds, 1e-6)
@@ -99,11 +99,11 @@ class LineSender:
             if not lines and self._lines.stopped:
                 return
             if not lines:
-                raise self._other(f"the input has {self._taken:,} lines, but {position.sequence:,} were sent")
+                raise self._input_error(f"the input has {self._taken:,} lines, but {position.sequence:,} were sent")
             mark = self._fingerprint.add(lines)
             self._taken += len(lines)
         if mark != position.mark:
-            raise self._other(f"its first {position.sequence:,} lines are not the ones that were sent")
+            raise self._input_error(f"its first {position.sequence:,} lines are not the ones that were sent")
         self.done.skipped = self._taken
         if self._taken:
             log.info("resumed: these lines are in the depot", lines=self._taken)
@@ -152,13 +152,13 @@ class LineSender:
         result.sequence, result.depot_version = ack.sequence, ack.version
         self._committed(result.message_count)
 
-    def _other(self, why: str) -> InputMismatchError:
+    def _input_error(self, why: str) -> InputMismatchError:
         return InputMismatchError(
             f"this is not the input that producer {self._producer.producer_id!r} has sent so far: {why}",
             "Use another id for each input (--id), or send all lines of this one with --no-resume.",
         )
 
-    def _reached(self, resume: bool) -> str:
+    def _describe_position(self, resume: bool) -> str:
         """Say where to resume after an error."""
         if not self.done.line:
             return "No line of this input is in the depot."

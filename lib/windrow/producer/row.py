@@ -127,7 +127,7 @@ def required_text(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise InvalidMessageError(f"{name} = {value!r} is not text", "Pass a str.")
     if not value.isascii():
-        _encoded(name, value)
+        _encode(name, value)
     return value
 
 
@@ -152,7 +152,7 @@ def required_payload(value: object, type_: pa.DataType) -> Any:
             raise InvalidMessageError(f"payload = {value!r} {error}", hint) from None
     binary = type_ == pa.binary()
     if isinstance(value, str):
-        return _encoded("payload", value) if binary else required_text("payload", value)
+        return _encode("payload", value) if binary else required_text("payload", value)
     if _is_finite(value):
         return str(value).encode() if binary else str(value)
     if not isinstance(value, bytes | bytearray | memoryview):
@@ -183,7 +183,7 @@ def _array(values: Sequence[object], type_: pa.DataType) -> pa.Array:
     return pa.array(values, pa.int64()).cast(type_) if pa.types.is_timestamp(type_) else pa.array(values, type_)
 
 
-def _encoded(name: str, value: str) -> bytes:
+def _encode(name: str, value: str) -> bytes:
     try:
         return value.encode()
     except UnicodeEncodeError as error:

@@ -75,7 +75,7 @@ class DepotWriter:
         self._own: dict[str, int] = {}  # the numbers up to which this process has come
         self._acknowledged = self._table.version()
         self._identity = self._table.metadata().id
-        self.schema, self._others = _required(self._table, location, raw)
+        self.schema, self._others = _require_columns(self._table, location, raw)
 
     @classmethod
     def open_or_create(cls, location: str, schema: pa.Schema, retention: str) -> DepotWriter:
@@ -104,7 +104,7 @@ class DepotWriter:
         if self._failed or self._commits % REOPENED_EVERY == 0 or not self._snapshot.stands():
             self._reload()
         self._failed = True
-        version = self._committed(entry)
+        version = self._find_commit(entry)
         if version is None:
             version = self._commit(rows, entry, fsync)
         elif fsync:
@@ -128,7 +128,7 @@ class DepotWriter:
             return sequence
         self._reload()
         try:
-            version = self._committed(doubt)
+            version = self._find_commit(doubt)
         except ProducerFencedError:  # it is not in the log; the next comparison detects the changed number
             version = None
         del self._doubts[name]
@@ -149,7 +149,7 @@ class DepotWriter:
         except BaseException:
             self._reload()
             try:
-                version = self._committed(entry)
+                version = self._find_commit(entry)
             except ProducerFencedError:
                 del self._doubts[entry.name]
                 raise
@@ -179,7 +179,7 @@ class DepotWriter:
         self._snapshot = TableSnapshot.of(self._location, self._table)
         return self._snapshot.version
 
-    def _committed(self, entry: CommitEntry) -> int | None:
+    def _find_commit(self, entry: CommitEntry) -> int | None:
         """Return the version of a commit that is in the log already, None if it is not. Raises ProducerFencedError."""
         with translate_read_errors(self._location, "depot"):
             if _sequence(self._table, entry.name) == entry.before:
@@ -206,7 +206,7 @@ class DepotWriter:
                 f"the depot at {self._location} is another table than the one this producer opened",
                 "It was removed or replaced, and its messages with it. Open the producer again.",
             )
-        schema, self._others = _required(table, self._location, self.raw)
+        schema, self._others = _require_columns(table, self._location, self.raw)
         if schema != self.schema:
             kind = schema.field("payload").type
             raise IncompatibleTableError(
@@ -222,7 +222,7 @@ class DepotWriter:
         return self._table
 
 
-def _required(table: DeltaTable, location: str, raw: bool) -> tuple[pa.Schema, list[pa.Field]]:
+def _require_columns(table: DeltaTable, location: str, raw: bool) -> tuple[pa.Schema, list[pa.Field]]:
     """Return the columns of messages or chunks in the depot, and its other columns.
 
     Raises IncompatibleTableError for a table with the wrong columns, or with other columns that are NOT NULL.

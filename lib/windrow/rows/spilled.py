@@ -78,7 +78,7 @@ class SpilledRows:
             for number, part in _by_bucket(table, room.by):
                 places[number].append(_append(part, file))
                 counts[number] += room.size(part)
-        return cls(file, places, tuple(map(tuple, _parted(counts, room))), by_version)
+        return cls(file, places, tuple(map(tuple, _part_buckets(counts, room))), by_version)
 
     @property
     def count(self) -> int:
@@ -192,7 +192,7 @@ def _by_bucket(rows: pa.Table, by: str) -> Iterator[tuple[int, pa.Table]]:
         yield number, rows.slice(first, stop - first)
 
 
-def _parted(counts: Mapping[int, int], room: Room) -> list[list[int]]:
+def _part_buckets(counts: Mapping[int, int], room: Room) -> list[list[int]]:
     """Return the numbers of the buckets of each part. Raises IncompatibleTableError for one that is too large."""
     parts, count = list[list[int]](), room.most
     for number, size in sorted(counts.items()):

@@ -60,8 +60,10 @@ def process_on_executors(
     others = [] if arrived is None else arrived.extra_rows(step.microbatch, live.schema)
     extra = [other.frame(opened.session).withColumn(CHANGED, F.lit(True)) for other in others]
     conform = messages_in(live.schema.field("payload").type)
-    stepping, writer = partial(_stepped, step, live.schema, conform), ledger.row_writer(live)
-    written = _kept(stepping, both, extra, live.schema) if writer is None else _filed(stepping, both, extra, writer)
+    stepping, writer = partial(_run_step, step, live.schema, conform), ledger.row_writer(live)
+    written = (
+        _keep_rows(stepping, both, extra, live.schema) if writer is None else _write_rows(stepping, both, extra, writer)
+    )
     counts, left = sums(written.groups)
     passed = Floors.empty() if batch_filter is None else batch_filter.ends_before
     last = step.last
@@ -79,22 +81,22 @@ class ExecutorResult:
     files: Sequence[WrittenFile] = ()
 
 
-def _filed(stepping: Function, both: DataFrame, extra: Sequence[DataFrame], writer: RowWriter) -> ExecutorResult:
+def _write_rows(stepping: Function, both: DataFrame, extra: Sequence[DataFrame], writer: RowWriter) -> ExecutorResult:
     """Run the step, and write its rows and the `extra` ones in the tasks that have them."""
     parts = [write_in_tasks(both, writer, stepping), *(write_in_tasks(rows, writer) for rows in extra)]
     written = WrittenRows.together(parts)
     return ExecutorResult(writer.no_rows, written.groups, written.files)
 
 
-def _kept(stepping: Function, both: DataFrame, extra: Sequence[DataFrame], schema: pa.Schema) -> ExecutorResult:
+def _keep_rows(stepping: Function, both: DataFrame, extra: Sequence[DataFrame], schema: pa.Schema) -> ExecutorResult:
     """Run the step, and keep its rows and the `extra` ones on the executors until the commit."""
     columns = from_arrow_schema(schema.append(pa.field("known", pa.bool_())).append(pa.field(CHANGED, pa.bool_())))
     stepped = both.mapInArrow(all_rows_at_once(stepping), columns)
     frame = persist_rows(reduce(DataFrame.unionByName, extra, stepped))
-    return ExecutorResult(frame, _grouped(frame))
+    return ExecutorResult(frame, _group_rows(frame))
 
 
-def _grouped(rows: DataFrame) -> pa.Table:
+def _group_rows(rows: DataFrame) -> pa.Table:
     is_open = F.col("state") == tables.OPEN
     source = F.when(is_open, F.col("source")).alias("source")
     new = F.when(is_open & F.col(CHANGED), F.size("messages"))
@@ -132,18 +134,18 @@ def _packing(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for part in parts:
         batches = to_plain_types(pa.Table.from_batches([part]))
         buckets, rows = batches[BUCKET].unique(), batches.drop_columns([BUCKET])
-        packed = [_packed(rows.filter(pc.equal(batches[BUCKET], bucket))) for bucket in buckets]
+        packed = [_pack(rows.filter(pc.equal(batches[BUCKET], bucket))) for bucket in buckets]
         yield pa.RecordBatch.from_arrays([buckets, pa.array(packed, pa.binary())], [BUCKET, PACKED])
 
 
-def _packed(rows: pa.Table) -> bytes:
+def _pack(rows: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as stream:
         stream.write_table(rows)
     return sink.getvalue().to_pybytes()
 
 
-def _stepped(step: Step, schema: pa.Schema, conformed: Function, both: pa.Table) -> pa.Table:
+def _run_step(step: Step, schema: pa.Schema, conformed: Function, both: pa.Table) -> pa.Table:
     """Return the rows that the step gives for the messages, which `conformed` checks, and open batches of a task."""
     is_message = pc.is_null(both[PACKED])
     messages = both.filter(is_message).drop_columns([BUCKET, PACKED])

@@ -229,7 +229,7 @@ def prime(ledger: Ledger, depots: Sequence[str | None] = (None,)) -> LedgerState
 
 def _depot_state(control: pa.Table, live: Live, whole: pa.Table, depot: str | None) -> DepotState:
     """Return what the rows of a ledger say of a depot. Raises IncompatibleTableError."""
-    position, by_source = _placed(control, whole, depot)
+    position, by_source = _position_rows(control, whole, depot)
     filled = tuple(name for name in POSITION if name != "commit_fingerprint")
     require_filled(position, filled)
     require_filled(by_source, BY_SOURCE)
@@ -261,7 +261,7 @@ def progress_row(rows: pa.Table) -> pa.Table:
     return whole
 
 
-def _placed(control: pa.Table, whole: pa.Table, depot: str | None) -> tuple[pa.Table, pa.Table]:
+def _position_rows(control: pa.Table, whole: pa.Table, depot: str | None) -> tuple[pa.Table, pa.Table]:
     """Return the row with the position in a depot, and the rows of its sources. Raises IncompatibleTableError."""
     if tables.is_topology_ledger(control.column_names) != (depot is not None):
         raise IncompatibleTableError(

@@ -96,12 +96,12 @@ class Runner(Control):
         if self.summary.paused:
             return self.summary
         while True:
-            while not self._stopped() and (cursors := self._next()):
+            while not self._is_stopped() and (cursors := self._next()):
                 self.driver.do(partial(self._read, cursors))
                 between()
             # What an earlier attempt planned without messages comes first: the depots were not read.
             planned, before = self.driver.saved_plan(), self.driver.number
-            if not self._stopped() and self.driver.settings.idle_timeout is not None:
+            if not self._is_stopped() and self.driver.settings.idle_timeout is not None:
                 with suppress(PausedError):
                     self.driver.do(self._tick_idle)
             # guard: read-after-a-saved-tick
@@ -177,7 +177,7 @@ class Runner(Control):
             self.driver.do(self._tick_idle)
         return len(self.summary.microbatches) == before + 1
 
-    def _stopped(self) -> bool:
+    def _is_stopped(self) -> bool:
         return self.summary.paused or self.driver.stop_requested
 
     def _next(self) -> list[DepotCursor]:
@@ -210,7 +210,7 @@ class Runner(Control):
             if pending:
                 self._process(pending)
         # guard: cut-short-is-read-again
-        if not (self._stopped() or self._in_step):
+        if not (self._is_stopped() or self._in_step):
             for cursor, last_version in looked:
                 cursor.searched_to = last_version
 
@@ -279,7 +279,7 @@ class Runner(Control):
         """
         latest = microbatch.started_at + self.driver.settings.max_clock_skew
         last_versions = {str(name): max(read.arrived.expected) for name, read in slices.items()}
-        step, passed = self._step, _passed(pending, slices)
+        step, passed = self._step, _end_positions(pending, slices)
         planned = self.driver.begin_attempt(microbatch, last_versions, step.overtaken, step.until)
         if planned is not None and planned.last_versions != last_versions:
             slices, passed = self._slices(pending, planned), {}
@@ -316,7 +316,9 @@ def _refuse_restored(pending: Sequence[PendingDepot], slices: Mapping[str | None
             refuse_restored(arrivals.listed, read.arrived.expected)
 
 
-def _passed(pending: Sequence[PendingDepot], slices: Mapping[str | None, DepotRead]) -> dict[str | None, DepotPosition]:
+def _end_positions(
+    pending: Sequence[PendingDepot], slices: Mapping[str | None, DepotRead]
+) -> dict[str | None, DepotPosition]:
     """Return the positions at the ends of depots that were read, and had no rows.
 
     Else a state of another topology that never changes would be read from its beginning each time, as long as it can.

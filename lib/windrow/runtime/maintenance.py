@@ -62,10 +62,10 @@ def maintain(
     results = []
     if only != "depot":
         table = _Table("ledger", ledger.maintenance(), ledger.settings, dry_run, partial(progress, "ledger"))
-        results.append(_maintained_ledger(ledger, table, by_command))
+        results.append(_maintain_ledger(ledger, table, by_command))
     for source in sources if only != "ledger" else ():
         table = _Table("depot", source.maintenance, source.settings, dry_run, partial(progress, "depot"))
-        results.append(_maintained_depot(source, ledger, table, now, by_command))
+        results.append(_maintain_depot(source, ledger, table, now, by_command))
     return results
 
 
@@ -146,7 +146,7 @@ class _Table:
         return removed, _sum([None if result is None else result.added for result in compacted])
 
 
-def _maintained_ledger(ledger: Ledger, table: _Table, by_command: bool) -> MaintenanceResult:
+def _maintain_ledger(ledger: Ledger, table: _Table, by_command: bool) -> MaintenanceResult:
     progress_row(ledger.live().rows)  # raises for a table that is not a ledger
     why = table.maintenance.unsupported_reason() or table.other_retention(by_command)
     if why is not None:
@@ -156,7 +156,7 @@ def _maintained_ledger(ledger: Ledger, table: _Table, by_command: bool) -> Maint
     return replace(table.maintained(tables.FINAL), folded_versions=folded)
 
 
-def _maintained_depot(source: Source, ledger: Ledger, table: _Table, now: int, by_command: bool) -> MaintenanceResult:
+def _maintain_depot(source: Source, ledger: Ledger, table: _Table, now: int, by_command: bool) -> MaintenanceResult:
     """Maintain a depot that Windrow maintains and whose old versions no ledger needs."""
     why = (
         _not_ours(source, table) or table.maintenance.unsupported_reason() or _still_needed(source, ledger, table, now)

@@ -111,15 +111,18 @@ class MicrobatchAttempt:
         """
         self._phase_began = self._clock.elapsed()
         depots = self._in_time(
-            "plan", lambda: {name: self._taken(name, depot_read, latest, until) for name, depot_read in read.items()}
+            "plan",
+            lambda: {name: self._plan_depot(name, depot_read, latest, until) for name, depot_read in read.items()},
         )
         plan = self._plan("data", depots, latest, planned)
         processed = self._process(plan)
         now = self._clock.now()
-        moved = {name: self.primed.depots[name].sources.seen(_moved(depot), now) for name, depot in depots.items()}
+        moved = {
+            name: self.primed.depots[name].sources.seen(_select_moved(depot), now) for name, depot in depots.items()
+        }
         return self._commit(plan, processed, moved, passed or {})
 
-    def _taken(self, name: str | None, read: DepotRead, latest: int, until: int | None) -> DepotPlan:
+    def _plan_depot(self, name: str | None, read: DepotRead, latest: int, until: int | None) -> DepotPlan:
         """Return what the microbatch takes from a depot, after counting it.
 
         The ledger records the fingerprint of the last version's commit.
@@ -154,7 +157,7 @@ class MicrobatchAttempt:
         brings.
         """
         self._phase_began = self._clock.elapsed()
-        depots = self._raised(floors)
+        depots = self._raise_floors(floors)
         plan = self._plan(kind, depots, planned=planned)
         processed = self._process(plan)
         moved = {}
@@ -165,7 +168,7 @@ class MicrobatchAttempt:
             moved[name] = known.ticked(after, (cuts or Floors.empty()).raised(flushed.source, flushed.cut))
         return self._commit(plan, processed, moved)
 
-    def _raised(self, floors: Floors) -> dict[str | None, DepotPlan]:
+    def _raise_floors(self, floors: Floors) -> dict[str | None, DepotPlan]:
         """Return the depot of a batcher with raised floors; nothing in a topology."""
         known = self.primed.depots.get(None)
         if known is None:
@@ -188,7 +191,7 @@ class MicrobatchAttempt:
         because new rules must come with the floors that belong to them.
         """
         self._phase_began = self._clock.elapsed()
-        depots = self._raised(Floors.empty())
+        depots = self._raise_floors(Floors.empty())
         depots |= {name: DepotPlan(at, FloorsByVersion.none(Floors.empty())) for name, at in (reached or {}).items()}
         plan = self._plan(kind, depots)
         self._end_phase("process_ms")
@@ -240,7 +243,7 @@ class MicrobatchAttempt:
         """
         # guard: token-of-its-own
         token = uuid4().hex
-        committed = self._done(plan, processed)
+        committed = self._describe_commit(plan, processed)
         # guard: rejected-at-most-read
         ensure(committed.accepted >= 0, f"{committed.rejected} of {committed.message_count} messages were rejected")
         advanced: dict[str, object] = {
@@ -272,7 +275,7 @@ class MicrobatchAttempt:
         self._end_phase("commit_ms")
         return replace(committed, lag_ms=_lag(plan, self._clock.now()), commit_ms=self._phases["commit_ms"])
 
-    def _done(self, plan: MicrobatchPlan, processed: MicrobatchResult) -> CommittedMicrobatch:
+    def _describe_commit(self, plan: MicrobatchPlan, processed: MicrobatchResult) -> CommittedMicrobatch:
         """Return what the commit will have done, without what is known only afterwards."""
         messages, counts = plan.messages, processed.counts
         versions = {name: depot.reached.depot_version for name, depot in plan.depots.items()}
@@ -383,13 +386,13 @@ def _of_depot(
         "format": source and source.format,
         "depot_version": plan.reached.depot_version,
         "messages_read": plan.messages,
-        "versions": _one_list(_versions(plan), tables.VERSIONS),
-        "clocks": _one_list(_clocks(moved, plan.floors.after if flush else None), tables.CLOCKS),
+        "versions": _as_one_list(_versions(plan), tables.VERSIONS),
+        "clocks": _as_one_list(_clocks(moved, plan.floors.after if flush else None), tables.CLOCKS),
         **{f"bytes_{count}": getattr(volume, count) for count in counted},
     }
 
 
-def _moved(plan: DepotPlan) -> Floors:
+def _select_moved(plan: DepotPlan) -> Floors:
     sources = combine_chunks(plan.summary.filter(pc.is_valid(plan.summary["stamp"]))["source"]).unique()
     return Floors(sources, plan.floors.after.of(sources))
 
@@ -419,7 +422,7 @@ def _clocks(moved: Sources, flushed_at: Floors | None) -> pa.Table:
     )
 
 
-def _one_list(elements: pa.Table, type_: pa.DataType) -> pa.Array:
+def _as_one_list(elements: pa.Table, type_: pa.DataType) -> pa.Array:
     """Return the rows of a table as one list."""
     chunked = elements.to_struct_array()
     structs = pa.concat_arrays(chunked.chunks) if chunked.num_chunks else pa.array([], chunked.type)

@@ -32,11 +32,11 @@ def process_in_parts(
 ) -> MicrobatchResult:
     """Run a step over each part of the messages and the open batches of its streams, and write `extra` rows."""
     passed, writer = live.totals.ended(step.closed_through), ledger.row_writer(live)
-    parts = [_written(writer, *_processed(step, live, passed, part)) for part in messages.tables()]
-    parts += [_written(writer, _all_changed(rows.table()), SCHEMA.empty_table()) for rows in extra]
+    parts = [_write_part(writer, *_process_part(step, live, passed, part)) for part in messages.tables()]
+    parts += [_write_part(writer, _all_changed(rows.table()), SCHEMA.empty_table()) for rows in extra]
     written = WrittenRows.together(part.written for part in parts)
     counts, left = totals(written.groups)
-    opened = live.totals.after(OpenBatchTotals.of(_summed([part.read for part in parts])), left, passed)
+    opened = live.totals.after(OpenBatchTotals.of(_sum_totals([part.read for part in parts])), left, passed)
     nothing = MicrobatchResult.nothing(live.schema).rows
     rows = pa.concat_tables([nothing, *(part.here for part in parts)])
     return MicrobatchResult(rows, counts, opened, files=written.files)
@@ -51,7 +51,7 @@ class Part:
     here: pa.Table
 
 
-def _processed(
+def _process_part(
     step: Step, live: Live, passed: Floors, part: tuple[pa.Table, frozenset[int]]
 ) -> tuple[pa.Table, pa.Table]:
     """Process the messages of some buckets; return the rows and the totals of the batches that were read."""
@@ -61,7 +61,7 @@ def _processed(
     return step.with_unchanged(messages, batches), total_batches(batches)
 
 
-def _written(writer: RowWriter | None, rows: pa.Table, read: pa.Table) -> Part:
+def _write_part(writer: RowWriter | None, rows: pa.Table, read: pa.Table) -> Part:
     """Write rows, or without a writer keep those that changed."""
     if writer is not None:
         return Part(writer.write(rows), read, rows.schema.empty_table().drop_columns([CHANGED]))
@@ -77,7 +77,7 @@ def _of_buckets(batches: pa.Table, buckets: frozenset[int]) -> pa.Table:
     return filter_rows(batches, pc.is_in(bucket, pa.array(sorted(buckets), bucket.type)))
 
 
-def _summed(parts: list[pa.Table]) -> pa.Table:
+def _sum_totals(parts: list[pa.Table]) -> pa.Table:
     sums = [("open_batches", "sum"), ("open_messages", "sum"), ("open_bytes", "sum"), ("next_window_end", "min")]
     both = pa.concat_tables(parts)
     return both.group_by("source").aggregate(sums).rename_columns(both.column_names).cast(both.schema)

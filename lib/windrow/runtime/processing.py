@@ -57,13 +57,16 @@ def process_on_driver(
     batches, totals = live.batches(batch_filter), live.totals
     rows, cuts = step(messages, batches)
     extra = [] if arrived is None else [part.table() for part in arrived.extra_rows(step.microbatch, live.schema)]
-    read, left = OpenBatchTotals.of(total_batches(batches)), OpenBatchTotals.of(total_batches(_left(batches, rows)))
+    read, left = (
+        OpenBatchTotals.of(total_batches(batches)),
+        OpenBatchTotals.of(total_batches(_select_open(batches, rows))),
+    )
     opened = totals.after(read, left, Floors.empty() if batch_filter is None else batch_filter.ends_before)
     rows = pa.concat_tables([rows, *extra])
     return MicrobatchResult(rows, MicrobatchCounts.of(rows), opened, cuts)
 
 
-def _left(live: pa.Table, rows: pa.Table) -> pa.Table:
+def _select_open(live: pa.Table, rows: pa.Table) -> pa.Table:
     """Return which of the batches that were read are open afterwards: the unchanged and the written ones."""
     columns = ["id", "source", "window_end", "message_count", "bytes"]
     stays = live.select(columns).filter(pc.invert(pc.is_in(live["id"], rows["id"].combine_chunks())))

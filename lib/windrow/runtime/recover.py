@@ -81,7 +81,7 @@ def recover(
         left = [version for version in versions if usable is None or version > usable]
         if not left:
             return RecoveryResult(settings.ledger, usable, None, None, 0, 0, None)
-        closed = [_closed(root, version) for version in left]
+        closed = [_count_closed(root, version) for version in left]
         quarantined = (
             None if dry_run else mending.quarantine_versions(settings.ledger, "ledger", left[0], whole=usable is None)
         )
@@ -90,7 +90,7 @@ def recover(
     return RecoveryResult(settings.ledger, usable, left[0], left[-1], sum(known), len(left) - len(known), directory)
 
 
-def _closed(root: Path, version: int) -> int | None:
+def _count_closed(root: Path, version: int) -> int | None:
     """Return how many batches a version closed, as its note says or the files that it added; None if neither can."""
     noted = logfiles.note(root, version).get("closed")
     if isinstance(noted, int):

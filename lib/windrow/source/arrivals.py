@@ -49,7 +49,7 @@ class Arrivals:
         """Return the slice of some versions, None if they have no new rows."""
         raise NotImplementedError
 
-    def _filled(self, rows: pa.Table, counts: Mapping[int, int | None], to_messages: Function) -> Slice | None:
+    def _fill_slice(self, rows: pa.Table, counts: Mapping[int, int | None], to_messages: Function) -> Slice | None:
         """Return the slice of the versions with rows; one that has rows by the log stays in, whatever was read."""
         present = set(version_of(rows).unique().to_pylist())
         filled = {at: count for at, count in counts.items() if count or at in present}

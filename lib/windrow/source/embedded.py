@@ -70,7 +70,7 @@ def _parts(conversion: Conversion, as_rows: bool | StateChanges) -> bool:
     return as_rows is False and not conversion.verbatim
 
 
-def _emptied(tables: list[pa.Table]) -> Iterator[pa.Table]:
+def _release_tables(tables: list[pa.Table]) -> Iterator[pa.Table]:
     """Yield tables, and forget each."""
     while tables:
         yield tables.pop(0)
@@ -102,14 +102,14 @@ class EmbeddedArrivals(Arrivals):
             read.append(piece)
             size += room.size(piece)
             if self.in_parts and size > fits:
-                rows = map(self._new_rows, chain(_emptied(read), feed))
+                rows = map(self._new_rows, chain(_release_tables(read), feed))
                 spilled = SpilledRows.of(rows, room, self._file())
                 self._require_listed()
                 return slice_of(self.conversion, spilled, counts, self.conversion.apply, self._parser(spilled))
         new = self._new_rows(pa.concat_tables(read))
         # guard: read-as-listed
         self._require_listed()
-        return self._filled(new, counts, self.conversion.apply)
+        return self._fill_slice(new, counts, self.conversion.apply)
 
     def _parser(self, chunks: SpilledRows) -> ChunkParser | None:
         """Return what parses the chunks of a raw depot part by part."""
@@ -128,7 +128,7 @@ class EmbeddedArrivals(Arrivals):
 
     def _new_rows(self, feed: pa.Table) -> pa.Table:
         inserted = pc.equal(feed[CHANGE], string_scalar("insert"))
-        return self.conversion.new_rows(self._mapped(feed), inserted, self.settings.on_depot_change)
+        return self.conversion.new_rows(self._map_feed(feed), inserted, self.settings.on_depot_change)
 
     def _require_listed(self) -> None:
         """Raise DepotChangedError if another table has replaced the depot since its log was listed."""
@@ -165,7 +165,7 @@ class EmbeddedArrivals(Arrivals):
                 f'(--ledger) can begin after it: start_from = "version:{last + 1}".',
             ) from error
 
-    def _mapped(self, feed: pa.Table) -> pa.Table:
+    def _map_feed(self, feed: pa.Table) -> pa.Table:
         """Return the feed with its depot columns mapped to those of a message; that of a raw depot is unchanged."""
         if self.conversion.mapping is None or self.conversion.format is not None:
             return feed

@@ -46,19 +46,19 @@ def parse_on_executors(
     session = chunks.sparkSession
     with session_with(session, small_batches(session)):
         columns = conversion.columns
-        summaries = _arrow(_mapped(chunks, _by_format(format_, summarise_chunks), SUMMARIES)).cast(SUMMARIES)
+        summaries = _arrow(_map_frame(chunks, _by_format(format_, summarise_chunks), SUMMARIES)).cast(SUMMARIES)
         before = select_partial(summaries, partial)
         plan = ParsePlan.of(summaries, before, format_)
         if not plan.sources:
             return parse_here(chunks_in(_arrow(chunks)), partial, format_, conversion.apply_on(session))
-        parsed = kept.keep(_mapped(chunks, _parsing(plan.bodies, format_, columns), parsed_schema(columns)))
+        parsed = kept.keep(_map_frame(chunks, _parsing(plan.bodies, format_, columns), parsed_schema(columns)))
         rests = _arrow(parsed.where("rest IS NOT NULL").select("rest.*"))
         others = chunks_in(_arrow(chunks.where(_for_driver(plan))))
     staged = plan.finish(rests, before, format_) + stage(others, before, format_)
-    return _parsed(plan, parsed, staged, conversion)
+    return _combine_parsed(plan, parsed, staged, conversion)
 
 
-def _parsed(plan: ParsePlan, parsed: DataFrame, staged: StageResult, conversion: Conversion) -> ParsedChunks:
+def _combine_parsed(plan: ParsePlan, parsed: DataFrame, staged: StageResult, conversion: Conversion) -> ParsedChunks:
     """Combine the results of both passes and of the driver."""
     is_bad = F.col("reject").isNotNull()
     counts = [F.count("*").alias("rows"), F.sum("reject.bytes").alias("bytes")]
@@ -90,7 +90,7 @@ def _rejects_in(rows: pa.Table) -> pa.Table:
     return rows.select(REJECTS.names).cast(REJECTS)
 
 
-def _mapped(frame: DataFrame, function: Batches, schema: pa.Schema) -> DataFrame:
+def _map_frame(frame: DataFrame, function: Batches, schema: pa.Schema) -> DataFrame:
     return frame.mapInArrow(function, from_arrow_schema(schema))
 
 

@@ -65,12 +65,12 @@ class SparkSource(Source):
             if not self._by_files:
                 try:
                     opened = stack.enter_context(
-                        self._opened(self._feed(start, last_version), start, last_version, persist=False)
+                        self._open_arrivals(self._feed(start, last_version), start, last_version, persist=False)
                     )
                 except DepotUnreadableError as error:
                     self._require_began_later(error)
-            if opened is None and (frame := self._streamed(start)) is not None:
-                opened = stack.enter_context(self._opened(frame, start, last_version, persist=False))
+            if opened is None and (frame := self._read_stream(start)) is not None:
+                opened = stack.enter_context(self._open_arrivals(frame, start, last_version, persist=False))
             yield None if opened is None or opened.last is None else opened
 
     def stream(self, after: int, last_version: int, handle: Callable[[Arrivals], None]) -> bool:
@@ -151,7 +151,7 @@ class SparkSource(Source):
         except PySparkException as error:
             raise translate_error(error) from error
 
-    def _streamed(self, start: int) -> DataFrame | None:
+    def _read_stream(self, start: int) -> DataFrame | None:
         """Return what a stream of the files from version `start` on gives, kept on the executors; None for no rows.
 
         A topology has several depots in one microbatch, and a stream gives its rows only while it runs. Raises
@@ -174,14 +174,14 @@ class SparkSource(Source):
 
     def _take(self, frame: DataFrame, start: int, last_version: int, handle: Callable[[Arrivals], None]) -> int:
         """Handle the versions up to `last_version` in a frame of a stream; return the first version of the next."""
-        with self._opened(frame, start, last_version, persist=True) as arrivals:
+        with self._open_arrivals(frame, start, last_version, persist=True) as arrivals:
             if arrivals.last is None:
                 return start
             handle(arrivals)
             return arrivals.last + 1
 
     @contextmanager
-    def _opened(self, frame: DataFrame, start: int, last_version: int, persist: bool) -> Iterator[SparkArrivals]:
+    def _open_arrivals(self, frame: DataFrame, start: int, last_version: int, persist: bool) -> Iterator[SparkArrivals]:
         """Work on the session of a frame of a stream or of a query, and give the versions up to `last_version` in it.
 
         `persist` a frame of `foreachBatch`. Text is checked here where no conversion does it: what a query may have

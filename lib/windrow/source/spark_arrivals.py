@@ -61,7 +61,7 @@ class SparkArrivals(Arrivals):
         total = sum(known) if len(known) == len(counts) else frame.count()
         fits = total <= conversion.most_rows(most) and conversion.fits(byte_count)
         here = fits and not conversion.needs_executors(total, sum(byte_count.values()), most)
-        feed = _collected(frame) if here else None
+        feed = _collect(frame) if here else None
         read, parsed = PersistedFrame(), PersistedFrame()
         for cached in (read, parsed):
             kept.callback(cached.release)
@@ -81,7 +81,7 @@ class SparkArrivals(Arrivals):
     def _slice(self, counts: Mapping[int, int | None]) -> Slice | None:
         to_messages = self.conversion.apply_on(self.frame.sparkSession)
         if self.collected is not None:
-            return self._filled(self.collected, counts, to_messages)
+            return self._fill_slice(self.collected, counts, to_messages)
         part = self.frame.where(F.col(VERSION).between(min(counts), max(counts)))
         unknown = any(count is None for count in counts.values())
         rows = part.count() if unknown else sum(count or 0 for count in counts.values())
@@ -89,7 +89,7 @@ class SparkArrivals(Arrivals):
             return None
         read = sum(self.byte_count.get(version, 0) for version in counts)
         if not self.conversion.needs_executors(rows, read, self.settings.max_driver_messages):
-            feed = _collected(part)
+            feed = _collect(part)
             new = self.conversion.new_rows(feed, feed[CHANGE], self.settings.on_depot_change)
             missing = unknown and not new.num_rows
             return None if missing else slice_of(self.conversion, ArrowRows(new), counts, to_messages)
@@ -173,6 +173,6 @@ def _of_any_version(added: DataFrame, state: StateChanges, field: StructField) -
     return F.coalesce(*values).alias(field.name)
 
 
-def _collected(frame: DataFrame) -> pa.Table:
+def _collect(frame: DataFrame) -> pa.Table:
     """Bring a change feed to the driver, with the change type as a boolean, because text costs as much as a payload."""
     return to_plain_types(frame.withColumn(CHANGE, F.col(CHANGE) == "insert").drop(COMMITTED_AT).toArrow())

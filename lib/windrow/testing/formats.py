@@ -69,7 +69,7 @@ def check_format(
     assert result[0] == expected, f"records change their neighbours in {stream!r}: {result[0]} instead of {expected}"
     if naive is not None:
         _compare(format_, stream, naive)
-    damaged = (_damaged(stream, shape) for _ in range(DAMAGES))
+    damaged = (_damage(stream, shape) for _ in range(DAMAGES))
     for piece in [stream, start, b"", *(start + record for record in malformed), *damaged]:
         _check_cuts(format_, piece, shape)
     _check_cuts(format_, stream, shape, ways=[[stream[at : at + 1] for at in range(len(stream))]])
@@ -134,7 +134,7 @@ def _one_byte_off(stream: bytes) -> Iterator[bytes]:
         yield stream[:at] + stream[at + 1 : at + 2] + stream[at : at + 1] + stream[at + 2 :]
 
 
-def _damaged(stream: bytes, shape: random.Random) -> bytes:
+def _damage(stream: bytes, shape: random.Random) -> bytes:
     """Return bytes with a few of them changed, removed, doubled or cut off."""
     data = bytearray(stream)
     for _ in range(shape.randrange(1, 4)):

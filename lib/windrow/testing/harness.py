@@ -72,7 +72,7 @@ class Harness:
     ) -> None:
         """Prepare the topology; nothing runs yet. The `clock` stands at the present time unless one is given."""
         self.directory, self.clock = Path(directory), clock or ManualClock(time.time_ns() // 1_000)
-        self.topology = self._placed(topology)
+        self.topology = self._place_topology(topology)
         self._settings = Settings(**({"engine": engine, "max_retries": 0} | settings))
         self._session = session
         self._crash: Point | None = None
@@ -175,10 +175,10 @@ class Harness:
         if not DeltaTable.is_deltatable(self.topology.location):
             raise NotFoundError("there are no states, because nothing has run yet", "Call `run` first.")
 
-    def _placed(self, topology: Topology) -> Topology:
+    def _place_topology(self, topology: Topology) -> Topology:
         depots = {}
         for name, depot in topology.depots.items():
-            fed_by = None if depot.fed_by is None else self._placed(depot.fed_by)
+            fed_by = None if depot.fed_by is None else self._place_topology(depot.fed_by)
             location = str(self.directory / name) if depot.state is None else self._states(depot.location)
             depots[name] = replace(depot, location=location, fed_by=fed_by)
         outputs = {name: str(self.directory / name) for name in topology.outputs}

@@ -75,7 +75,7 @@ class ArrowState:
 
     def put(self, rows: pa.Table) -> None:
         """Write rows, each key once, in place of the rows with the same keys. Raises TopologyError."""
-        new = self._conformed(rows, self._state.written, "put")
+        new = self._conform(rows, self._state.written, "put")
         if self._state.ttl is not None:
             new = new.append_column(DUE, pa.repeat(self._state.forgotten_at(self._now()), new.num_rows))
         self._change(new, deleted=False, what="put")
@@ -101,7 +101,7 @@ class ArrowState:
         keys = self._state.keys.names
         self._state.require_columns(rows.column_names, self._state.keys, "combine")
         with _refusing(self._state, " and ".join(aggregation.value for aggregation in aggregations)):
-            new = _aggregated(rows, keys, aggregations)
+            new = _aggregate(rows, keys, aggregations)
         self.join(new, aggregations)
 
     def join(self, new: pa.Table, aggregations: list[Aggregation]) -> None:
@@ -131,7 +131,7 @@ class ArrowState:
         rows = changed.append_column("state", pa.repeat(string_scalar(self._state.name), changed.num_rows))
         rows = rows.append_column("known", known)
         for name in self._state.values.names:
-            last = _chosen(gone, before[name].combine_chunks(), changed[name].combine_chunks())
+            last = _choose(gone, before[name].combine_chunks(), changed[name].combine_chunks())
             rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), last)
         rows = rows.filter(written)
         return rows if rows.num_rows else None
@@ -150,10 +150,10 @@ class ArrowState:
         if self._state.keys.names:
             if keys is None:
                 raise self._state.refused(what, "needs keys", f"Give it {', '.join(self._state.keys.names)}.")
-            return self._conformed(keys, self._state.keys, what)
+            return self._conform(keys, self._state.keys, what)
         return pa.table({"": pa.nulls(1)})
 
-    def _conformed(self, rows: pa.Table, columns: pa.Schema, what: str) -> pa.Table:
+    def _conform(self, rows: pa.Table, columns: pa.Schema, what: str) -> pa.Table:
         self._require_table(rows, what)
         return self._state.conformed(rows, columns, what)
 
@@ -198,7 +198,7 @@ class ArrowState:
         return self._stored
 
 
-def _chosen(mask: pa.Array, values: pa.Array, otherwise: pa.Array) -> pa.Array:
+def _choose(mask: pa.Array, values: pa.Array, otherwise: pa.Array) -> pa.Array:
     """Return the values of one array where a mask is true, else those of the other one."""
     places = pc.add(pa.array(np.arange(len(mask))), pc.if_else(mask, 0, len(mask)))
     return pa.concat_arrays([values, otherwise]).take(places)
@@ -209,7 +209,7 @@ def join_aggregates(state: State, before: pa.Table, new: pa.Table, aggregations:
     columns = {name: before[name] for name in before.column_names if name in state.columns.names}
     for number, aggregation in enumerate(aggregations):
         with _refusing(state, aggregation.value):
-            columns[aggregation.value] = _joined(
+            columns[aggregation.value] = _join_values(
                 aggregation.operation, before[aggregation.value], new[f"value {number}"]
             )
     return pa.table(columns)
@@ -224,7 +224,7 @@ def _refusing(state: State, what: str) -> Iterator[None]:
         raise state.refused("combine", f"cannot compute {what}: {error}", "Check its type.") from error
 
 
-def _aggregated(rows: pa.Table, keys: list[str], aggregations: list[Aggregation]) -> pa.Table:
+def _aggregate(rows: pa.Table, keys: list[str], aggregations: list[Aggregation]) -> pa.Table:
     """Return one row for each key, with the aggregates as `value 0`, `value 1`, ..."""
     by = next((aggregation.by for aggregation in aggregations if aggregation.by is not None), None)
     ordered, targets = rows if by is None else rows.sort_by(by), list[tuple[Any, str]]()
@@ -247,7 +247,7 @@ def _exact(*types: pa.DataType) -> pa.DataType | None:
     return pa.decimal256(EXACT_DIGITS, max(type_.scale if pa.types.is_decimal(type_) else 0 for type_ in types))
 
 
-def _joined(operation: str, before: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.Array:
+def _join_values(operation: str, before: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.Array:
     """Return the value before joined with the aggregate of the new rows; NULL is no value.
 
     Whole numbers and decimals are added exactly: only a sum that does not fit the type of the value is an error.

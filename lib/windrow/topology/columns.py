@@ -38,10 +38,10 @@ def columns_of(declared: str) -> pa.Schema:
     try:
         parsed = sqlglot.parse_one(f"CREATE TABLE t ({declared})", read="spark")
     except sqlglot.errors.SqlglotError as error:
-        raise _refused(declared) from error
+        raise _columns_error(declared) from error
     definitions = [column for column in parsed.this.expressions if isinstance(column, exp.ColumnDef)]
     if not definitions or len(definitions) != len(parsed.this.expressions):
-        raise _refused(declared)
+        raise _columns_error(declared)
     fields = [pa.field(column.name, _type(column.kind, declared)) for column in definitions]
     names = [field.name.lower() for field in fields]
     twice = {name for name in names if names.count(name) > 1}
@@ -59,7 +59,7 @@ def keys_of(declared: str) -> pa.Schema:
     return columns
 
 
-def _refused(declared: str) -> TopologyError:
+def _columns_error(declared: str) -> TopologyError:
     return TopologyError(f"{declared!r} declares no columns", "Write for example: word STRING, count BIGINT.")
 
 

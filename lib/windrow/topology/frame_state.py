@@ -67,13 +67,13 @@ class FrameState:
         if keys is None:
             return self._now(self._stored)
         leading = self._state.leading(keys.columns, "all")
-        prefixes = persist_rows(self._conformed(keys, leading, "all").distinct())
+        prefixes = persist_rows(self._conform(keys, leading, "all").distinct())
         null = prefixes.where(" OR ".join(f"`{name}` IS NULL" for name in leading.names)).limit(1)
         few, stored = to_plain_types(prefixes.limit(FEW_ROWS + 1).unionByName(null).toArrow()), self._stored
         under = self._state.under(few, "all")
         if few.num_rows <= FEW_ROWS:
             stored = self._frame(under)
-        return self._now(stored).join(_sorted(prefixes), leading.names, "left_semi")
+        return self._now(stored).join(_sort_on_executors(prefixes), leading.names, "left_semi")
 
     def _now(self, stored: DataFrame) -> DataFrame:
         """Return stored rows as functions so far have left them, and new ones."""
@@ -90,12 +90,12 @@ class FrameState:
         """
         names = self._state.keys.names
         return self._with_values(
-            self._conformed(self._keys(keys, "get"), self._state.keys, "get") if names else self._one_row()
+            self._conform(self._keys(keys, "get"), self._state.keys, "get") if names else self._one_row()
         )
 
     def put(self, rows: DataFrame) -> None:
         """Write rows, each key once, in place of the rows with the same keys. Raises TopologyError."""
-        new = self._conformed(rows, self._state.written, "put")
+        new = self._conform(rows, self._state.written, "put")
         if self._state.ttl is not None:
             at = F.lit(self._state.forgotten_at(self._written_at).value)
             new = new.withColumn(DUE.name, F.timestamp_micros(at))
@@ -107,7 +107,7 @@ class FrameState:
     def delete(self, keys: DataFrame | None = None) -> None:
         """Delete keys; a key without a row has no effect."""
         names = self._state.keys.names
-        gone = self._conformed(self._keys(keys, "delete"), self._state.keys, "delete").distinct() if names else None
+        gone = self._conform(self._keys(keys, "delete"), self._state.keys, "delete").distinct() if names else None
         gone = self._one_row() if gone is None else gone
         types = from_arrow_schema(self._state.values)
         nothing = [F.lit(None).cast(types[name].dataType).alias(name) for name in self._state.values.names]
@@ -129,7 +129,9 @@ class FrameState:
         ]
         new = rows.groupBy(*names).agg(*aggregates, F.count("*").alias("rows")).where("rows > 0").drop("rows")
         new = persist_rows(
-            new.select(*self._typed(self._state.keys), *[F.col(f"`value {n}`") for n in range(len(aggregations))])
+            new.select(
+                *self._cast_columns(self._state.keys), *[F.col(f"`value {n}`") for n in range(len(aggregations))]
+            )
         )
         if self._changed is None:
             few = to_plain_types(new.limit(FEW_ROWS + 1).toArrow())
@@ -163,10 +165,10 @@ class FrameState:
         if self._changed is None:
             return None
         columns = pa.schema([ID, *self._state.columns, pa.field(DELETED, pa.bool_())])
-        identified = self._changed.mapInArrow(partial(_identified, self._state), from_arrow_schema(columns))
+        identified = self._changed.mapInArrow(partial(_add_ids, self._state), from_arrow_schema(columns))
         names = self._state.values.names
         before = self._stored.select("id", *[F.col(f"`{name}`").alias(f"before {name}") for name in names])
-        joined = identified.join(_sorted(before.withColumn("known", F.lit(True))), "id", "left")
+        joined = identified.join(_sort_on_executors(before.withColumn("known", F.lit(True))), "id", "left")
         joined = joined.withColumn("known", F.coalesce("known", F.lit(False)))
         pairs = [
             (_comparable(value.name, value), _comparable(f"before {value.name}", value)) for value in self._state.values
@@ -207,26 +209,27 @@ class FrameState:
     def _one_row(self) -> DataFrame:
         return self._stored.sparkSession.range(1).drop("id")
 
-    def _typed(self, columns: pa.Schema) -> list[Column]:
+    def _cast_columns(self, columns: pa.Schema) -> list[Column]:
         types = from_arrow_schema(columns)
         return [F.col(f"`{name}`").cast(types[name].dataType).alias(name) for name in columns.names]
 
-    def _conformed(self, rows: DataFrame, columns: pa.Schema, what: str) -> DataFrame:
+    def _conform(self, rows: DataFrame, columns: pa.Schema, what: str) -> DataFrame:
         self._state.require_columns(rows.columns, columns, what)
-        return rows.select(*self._typed(columns))
+        return rows.select(*self._cast_columns(columns))
 
     def _with_values(self, keys: DataFrame) -> DataFrame:
         """Add the values of the state to rows that have its keys, those of `get` where it has no row."""
         names = self._state.keys.names
         frame = self.all().withColumn(HAS_ROW, F.lit(True))
-        joined = keys.join(_sorted(frame), names, "left") if names else keys.join(frame, F.lit(True), "left")
+        joined = keys.join(_sort_on_executors(frame), names, "left") if names else keys.join(frame, F.lit(True), "left")
         types = from_arrow_schema(self._state.columns)
         values = [
-            self._filled(value.name).cast(types[value.name].dataType).alias(value.name) for value in self._state.values
+            self._fill_initial(value.name).cast(types[value.name].dataType).alias(value.name)
+            for value in self._state.values
         ]
         return joined.select(*[F.col(f"`{name}`") for name in keys.columns], *values)
 
-    def _filled(self, name: str) -> Column:
+    def _fill_initial(self, name: str) -> Column:
         """Return a value of `get`: the initial one where the state has no row."""
         if name not in self._state.initial:
             return F.col(f"`{name}`")
@@ -234,7 +237,7 @@ class FrameState:
 
     def _without(self, rows: DataFrame, others: DataFrame) -> DataFrame:
         names = self._state.keys.names
-        return rows.join(_sorted(others.select(names)), names, "left_anti") if names else rows.limit(0)
+        return rows.join(_sort_on_executors(others.select(names)), names, "left_anti") if names else rows.limit(0)
 
     def _change(self, new: DataFrame) -> None:
         self._spread()
@@ -291,7 +294,7 @@ def _timing(times: tuple[Any, ...], batches: Iterator[pa.RecordBatch]) -> Iterat
         yield from with_processing_times(to_plain_types(pa.Table.from_batches([batch])), *times).to_batches()
 
 
-def _sorted(rows: DataFrame) -> DataFrame:
+def _sort_on_executors(rows: DataFrame) -> DataFrame:
     """Return rows that Spark joins by sorting them on the executors.
 
     Otherwise it decides by their compressed bytes to broadcast them, and a million keys that compress well fill the
@@ -309,7 +312,7 @@ def rows_to_commit(
         other.frame(engine.session_at_work) for other in others if other.processed_on == "executors" or other.count
     ]
     every = [*frames, *(_in_columns(frame, schema) for frame in filled)]
-    rows, counts = _counted(reduce(lambda left, right: left.unionByName(right), every))
+    rows, counts = _count_rows(reduce(lambda left, right: left.unionByName(right), every))
     return MicrobatchResult(rows, counts, processed_on="executors", history=history)
 
 
@@ -325,7 +328,7 @@ def _in_columns(rows: DataFrame, schema: pa.Schema) -> DataFrame:
     return rows.select(*columns, "known", F.lit(True).alias(CHANGED))
 
 
-def _counted(rows: DataFrame) -> tuple[DataFrame, MicrobatchCounts]:
+def _count_rows(rows: DataFrame) -> tuple[DataFrame, MicrobatchCounts]:
     """Keep rows on the executors until the commit, and count them.
 
     Raises TopologyError for a duplicate key, or a key with NULL in it.
@@ -357,7 +360,7 @@ def _joining(
         yield from columns.select(state.columns.names).cast(state.columns).to_batches()
 
 
-def _identified(state: State, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _add_ids(state: State, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Add the ledger's id to the columns of a state."""
     for batch in batches:
         rows = to_plain_types(pa.table(batch)).select([*state.columns.names, DELETED])

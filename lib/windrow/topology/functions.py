@@ -123,7 +123,7 @@ class FunctionAlgorithm(Algorithm):
             work.run()
             work.append()
             due, schema = work.due, plan.primed.progress.schema
-            migrated = self._migrated(plan.primed) if plan.kind == "rules" else {}
+            migrated = self._migrate_states(plan.primed) if plan.kind == "rules" else {}
             here = due.rows(schema, work.states, migrated)
             here = pa.concat_tables([MicrobatchResult.nothing(schema).rows, here])
             history = {"options_used": recorded_options(plan.primed), "appended": work.recorded_appends()}
@@ -132,7 +132,7 @@ class FunctionAlgorithm(Algorithm):
                     history[name] = pa.array([list(note)], pa.list_(pa.string()))
             return work.result(here, history | due.recorded, migrated)
 
-    def _migrated(self, primed: LedgerState) -> dict[str, pa.Table]:
+    def _migrate_states(self, primed: LedgerState) -> dict[str, pa.Table]:
         """Return by state with other columns than recorded the rows to write.
 
         Raises IncompatibleTableError, TopologyError.

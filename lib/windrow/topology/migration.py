@@ -35,11 +35,11 @@ def recorded_states(declared: Mapping[str, State], rules: str | None, table: pa.
         if state is not None and (version, types, keys) == (state.version, types_of(state), state.keys.names):
             states[name] = state
         else:
-            states[name] = _recorded(name, types, keys, version, table)
+            states[name] = _recorded_state(name, types, keys, version, table)
     return states
 
 
-def _recorded(name: str, columns: Iterable[str], keys: Sequence[str], version: int, table: pa.Schema) -> State:
+def _recorded_state(name: str, columns: Iterable[str], keys: Sequence[str], version: int, table: pa.Schema) -> State:
     """Return a state of which settings have the columns, with the types and in the order of the table."""
     places = {column: table.get_field_index(column_in_table(column, version)) for column in columns}
     order = sorted(places, key=lambda column: (column == DUE.name, places[column]))
@@ -77,7 +77,7 @@ def require_allowed(declared: Mapping[str, State], recorded: Mapping[str, State]
 def _lost(state: State, before: State) -> Iterator[str]:
     """Yield what a state had, and has no longer: its key, types, columns."""
     if state.keys.names != before.keys.names:
-        yield f"the key {_listed(before.keys)}, the topology declares {_listed(state.keys)}"
+        yield f"the key {_list_keys(before.keys)}, the topology declares {_list_keys(state.keys)}"
     for column in before.columns:
         if column.name in state.columns.names and column.type != (type_ := state.columns.field(column.name).type):
             yield f"a column {column.name!r} of type {column.type}, the topology declares {type_}"
@@ -86,7 +86,7 @@ def _lost(state: State, before: State) -> Iterator[str]:
             yield f"a column {column.name!r}, which the topology does not declare"
 
 
-def _listed(keys: pa.Schema) -> str:
+def _list_keys(keys: pa.Schema) -> str:
     return f"({', '.join(keys.names)})"
 
 
@@ -112,25 +112,25 @@ def migrate_rows(
         for name, state in declared.items()
         if name in recorded and recorded[name].stored != state.stored
     }
-    return {name: _migrated(declared[name], before, primed) for name, before in changed.items()}
+    return {name: _migrate_state(declared[name], before, primed) for name, before in changed.items()}
 
 
-def _migrated(state: State, before: State, primed: LedgerState) -> pa.Table:
+def _migrate_state(state: State, before: State, primed: LedgerState) -> pa.Table:
     """Return the rows of a state that change, as the ledger has them, with `known`."""
     both = pa.schema({field.name: field for field in (*before.stored, *state.stored)}.values())
     rows = primed.fence.open.of_state(state.name, both)
     now = rows.append_column("state", pa.repeat(pa.scalar(state.name, pa.string()), rows.num_rows))
-    after = _converted(state, before, before.named(rows.select(before.stored.names)))
+    after = _convert_rows(state, before, before.named(rows.select(before.stored.names)))
     then = state.as_stored(after).append_column("id", state.ids(after))
     twice = then.num_rows - len(pc.unique(then["id"]))
     if twice:
         raise state.refused("migrate", "has a key twice", "Return one row per key: group by the key first.")
     then = then.append_column("state", pa.repeat(pa.scalar(state.name, pa.string()), then.num_rows))
     written = replace_rows(now, conform(then, now.schema))
-    return written.filter(pc.invert(_unchanged(written, now, state.stored)))
+    return written.filter(pc.invert(_find_unchanged(written, now, state.stored)))
 
 
-def _converted(state: State, before: State, rows: pa.Table) -> pa.Table:
+def _convert_rows(state: State, before: State, rows: pa.Table) -> pa.Table:
     """Return rows of before in the columns that are declared."""
     if state.version > before.version and state.migrate is not None:
         try:
@@ -156,7 +156,7 @@ def _with_due(state: State, rows: pa.Table, after: pa.Table) -> pa.Table:
     return rows.append_column(DUE, due.cast(DUE.type)).select(state.columns.names)
 
 
-def _unchanged(written: pa.Table, now: pa.Table, columns: pa.Schema) -> pa.Array:
+def _find_unchanged(written: pa.Table, now: pa.Table, columns: pa.Schema) -> pa.Array:
     """Return which rows to write are there already."""
     at = pc.index_in(written["id"].combine_chunks(), now["id"].combine_chunks())
     same = pc.and_(pc.is_valid(at), pc.invert(pc.fill_null(written[tables.DELETED].combine_chunks(), False)))
@@ -169,11 +169,11 @@ def replace_rows(now: pa.Table, then: pa.Table) -> pa.Table:
     """Return the rows that put those of `then` in the place of those of `now`, with `known`."""
     gone = now.filter(pc.invert(pc.is_in(now["id"], then["id"].combine_chunks())))
     parts = ((then.select(now.column_names), None), (gone, True))
-    written = pa.concat_tables(_marked(rows, deleted) for rows, deleted in parts)
+    written = pa.concat_tables(_mark_deleted(rows, deleted) for rows, deleted in parts)
     return written.append_column("known", pc.is_in(written["id"], now["id"].combine_chunks()))
 
 
-def _marked(rows: pa.Table, deleted: bool | None) -> pa.Table:
+def _mark_deleted(rows: pa.Table, deleted: bool | None) -> pa.Table:
     """Return rows as versions, or as tombstones."""
     column = pa.repeat(pa.scalar(deleted, pa.bool_()), rows.num_rows)
     at = rows.schema.get_field_index(tables.DELETED)

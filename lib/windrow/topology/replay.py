@@ -128,10 +128,10 @@ def replay_topology(
     rows, recorded = history_of(ledger), prime(ledger, list(topology.depots))
     _require_migrated(topology, recorded)
     anew = _anew(topology, rows, ticks)
-    planned = _planned(topology, rows, ticks, anew)
+    planned = _plan_microbatches(topology, rows, ticks, anew)
     with ExitStack() as left:
         directory = into or str(left.enter_context(scratch_directory()))
-        again = _placed(topology, directory, _starts(recorded, first_read(ledger)))
+        again = _place_topology(topology, directory, _starts(recorded, first_read(ledger)))
         clock = RecordedClock()
         clock.at = planned[0].now if planned else 0
         sources, new = tables_of(again, settings, spark)
@@ -141,18 +141,20 @@ def replay_topology(
         for done, plan in enumerate(planned, 1):
             if plan.migrated:
                 clock.at = plan.now
-                runner.commit_change("rules", partial(_taken_over, again, ledger, plan))
+                runner.commit_change("rules", partial(_take_over, again, ledger, plan))
                 continue
-            _run(runner, clock, chain(_between(again, new, anew, clock.at, plan.now), [plan]))
+            _run(runner, clock, chain(_plan_between(again, new, anew, clock.at, plan.now), [plan]))
             progress(done, len(planned))
         _run(
-            runner, clock, _between(again, new, anew, clock.at, max((plan.now for plan in _recorded(rows)), default=0))
+            runner,
+            clock,
+            _plan_between(again, new, anew, clock.at, max((plan.now for plan in _recorded_plans(rows)), default=0)),
         )
         fired = Counter(name for row in history_of(new) for name in row["events_fired"] or ())
         row_counts, digests, differences = dict[str, int](), dict[str, str](), list[StateDifference]()
         for name, state in topology.states.items():
             both = [pieces_of(states_of(table), state) for table in (ledger, new)]
-            row_counts[name], digests[name], difference = _compared(state, both, settings.max_memory_bytes)
+            row_counts[name], digests[name], difference = _compare_state(state, both, settings.max_memory_bytes)
             differences += [] if difference is None else [difference]
         went_on = 0 if live is None else len(runner_of(again, sources, new, live).once().microbatches)
     counted = len(planned), dict(fired), row_counts, digests, differences, went_on
@@ -190,11 +192,12 @@ def _anew(topology: Topology, rows: list[Row], ticks: Ticks) -> list[str]:
     return [name for name in declared if ticks == "fresh" or name not in known]
 
 
-def _planned(topology: Topology, rows: list[Row], ticks: Ticks, anew: Collection[str]) -> list[SavedPlan]:
+def _plan_microbatches(topology: Topology, rows: list[Row], ticks: Ticks, anew: Collection[str]) -> list[SavedPlan]:
     """Return the microbatches to run, with the events and timers that fire in each."""
     declared = [*topology.events, *topology.states]
     recorded = [
-        replace(plan, events=[name for name in declared if name in (plan.events or ())]) for plan in _recorded(rows)
+        replace(plan, events=[name for name in declared if name in (plan.events or ())])
+        for plan in _recorded_plans(rows)
     ]
     if ticks == "reuse" or not recorded:
         return recorded
@@ -211,7 +214,9 @@ def _planned(topology: Topology, rows: list[Row], ticks: Ticks, anew: Collection
     return plans
 
 
-def _between(topology: Topology, ledger: Ledger, anew: Collection[str], after: int, until: int) -> Iterator[SavedPlan]:
+def _plan_between(
+    topology: Topology, ledger: Ledger, anew: Collection[str], after: int, until: int
+) -> Iterator[SavedPlan]:
     """Yield a microbatch for each time up to `until` at which timers are due, or keys are forgotten, by the wall clock.
 
     Under `in_step` they come with the rows.
@@ -235,7 +240,7 @@ def _due(topology: Topology, schedule: dict[str, int], until: int) -> Iterator[S
             schedule[name] = now + topology.events[name].every
 
 
-def _placed(topology: Topology, directory: str, starts: Mapping[str, str]) -> Topology:
+def _place_topology(topology: Topology, directory: str, starts: Mapping[str, str]) -> Topology:
     """Return the topology with another table of states, and depots that are read from where they were first read."""
     depots = {
         name: replace(depot, start_from=starts.get(name, depot.start_from)) for name, depot in topology.depots.items()
@@ -253,7 +258,7 @@ def _starts(primed: LedgerState, first: Mapping[str, int]) -> dict[str, str]:
     }
 
 
-def _recorded(rows: list[Row]) -> list[SavedPlan]:
+def _recorded_plans(rows: list[Row]) -> list[SavedPlan]:
     """Return the microbatches that count, in order, with the depots of which they took something.
 
     In step a microbatch may find no row in the part of a version that it takes beside that of another depot.
@@ -295,7 +300,7 @@ def _require_migrated(topology: Topology, recorded: LedgerState) -> None:
             )
 
 
-def _taken_over(topology: Topology, ledger: Ledger, planned: SavedPlan, primed: LedgerState) -> Change:
+def _take_over(topology: Topology, ledger: Ledger, planned: SavedPlan, primed: LedgerState) -> Change:
     """Return the rows that states had after a migration: the functions of before it are not there to repeat them.
 
     One that a later migration changed again is left out.
@@ -325,7 +330,7 @@ def digests_of(state: State, rows: pa.Table) -> Digests:
     return Digests.under(state.ids(rows), rows.select(state.columns.names))
 
 
-def _compared(
+def _compare_state(
     state: State, both: Sequence[Iterable[pa.Table]], max_memory_bytes: int
 ) -> tuple[int, str, StateDifference | None]:
     """Return the number of recorded rows of a state, the digest of the replayed ones, and how they differ.

@@ -38,13 +38,13 @@ def restored_rows(
     Raises NotFoundError if Delta's log does not reach back that far, DepotUnreadableError if a depot's log does not.
     """
     schema, then = primed.progress.schema, states_of(ledger, to)
-    control_then = _then(then, tables.CONTROL, schema)
+    control_then = _rows_at(then, tables.CONTROL, schema)
     read_then = _positions(control_then) if to else {}  # before the first one a depot may begin elsewhere
     # also of depots that are read no more
-    positions = _begun(_positions(primed.fence.rows), first_read(ledger)) | read_then
+    positions = _start_positions(_positions(primed.fence.rows), first_read(ledger)) | read_then
     for name, source in sources.items():
         _require_readable(str(name), source, positions[str(name)])
-    control = replace_rows(_restored(_control_now(primed)), _restored(control_then))
+    control = replace_rows(_rows_to_restore(_control_now(primed)), _rows_to_restore(control_then))
     control = conform(control, schema.append(control.schema.field("known")))
     recorded = recorded_states(topology.states, primed.rules, schema)
     recorded_then = recorded_states(topology.states, rules_at(then), schema)
@@ -52,7 +52,7 @@ def restored_rows(
     for name in topology.states:
         columns = _columns(recorded.get(name), recorded_then.get(name))
         own = pa.field("id", pa.string()), pa.field("state", pa.string())
-        states[name] = replace_rows(_now(primed, name, columns), _then(then, [name], pa.schema([*own, *columns])))
+        states[name] = replace_rows(_now(primed, name, columns), _rows_at(then, [name], pa.schema([*own, *columns])))
     counts = MicrobatchCounts.with_states(control, states.values())
     # guard: rollback-of-a-migration
     rules = rules_at(then) if any(state != recorded.get(name) for name, state in recorded_then.items()) else None
@@ -82,7 +82,7 @@ def _now(primed: LedgerState, state: str, columns: pa.Schema) -> pa.Table:
     return rows.append_column("state", pa.repeat(pa.scalar(state, pa.string()), rows.num_rows))
 
 
-def _then(table: StatesTable, states: Sequence[str], columns: pa.Schema) -> pa.Table:
+def _rows_at(table: StatesTable, states: Sequence[str], columns: pa.Schema) -> pa.Table:
     """Return the rows of states at a version; a state or a column that was declared later has none."""
     return conform(latest(table.rows(states)), columns)
 
@@ -93,12 +93,12 @@ def _positions(rows: pa.Table) -> dict[str, DepotPosition]:
     return {row["depot"]: DepotPosition.of(row) for row in kept.to_pylist()}
 
 
-def _begun(positions: Mapping[str, DepotPosition], first: Mapping[str, int]) -> dict[str, DepotPosition]:
+def _start_positions(positions: Mapping[str, DepotPosition], first: Mapping[str, int]) -> dict[str, DepotPosition]:
     """Return the positions before the first read; where reading began is taken from the history."""
     return {name: at.to(first[name] - 1, None) if name in first else at for name, at in positions.items()}
 
 
-def _restored(rows: pa.Table) -> pa.Table:
+def _rows_to_restore(rows: pa.Table) -> pa.Table:
     """Return the rows that a rollback restores: all but the progress row, positions and options."""
     own = pc.or_(pc.equal(rows["id"], string_scalar(tables.PROGRESS)), pc.starts_with(rows["id"], "depot/"))
     return rows.filter(pc.invert(pc.or_(own, pc.equal(rows["state"], string_scalar("option")))))

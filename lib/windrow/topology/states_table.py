@@ -132,15 +132,15 @@ class SparkStates(StatesTable):
         """
         query = f"DESCRIBE HISTORY {reference(self.location)}"
         commits = [row.asDict() for row in self.session.sql(query).collect()]
-        noted = _noted(commits, microbatch)
+        noted = _find_note(commits, microbatch)
         stop = commits[0]["version"] + 1
         for commit in commits:
             if noted is None and (commit["operation"] == "RESTORE" or commit is commits[-1]):
-                noted = self._recorded(microbatch, range(commit["version"], stop))
+                noted = self._find_recorded(microbatch, range(commit["version"], stop))
                 stop = commit["version"]
-        return _required(noted, microbatch)
+        return _require_version(noted, microbatch)
 
-    def _recorded(self, microbatch: int, versions: range) -> int | None:
+    def _find_recorded(self, microbatch: int, versions: range) -> int | None:
         """Return the first of versions, none of which restored an earlier one, that has a microbatch and no later one.
 
         The first version may have been restored, and so be that of a microbatch before.
@@ -169,7 +169,7 @@ def states_table(location: str, at: int | None = None, session: SparkSession | N
     if at is None:
         return DeltaRsStates(table)
     with translate_read_errors(location, "ledger"):
-        version = _required(_noted(history(table), at), at)
+        version = _require_version(_find_note(history(table), at), at)
         return DeltaRsStates(DeltaTable(location, version=version))
 
 
@@ -181,13 +181,13 @@ def states_of(ledger: Ledger, at: int | None = None) -> StatesTable:
     return states_table(ledger.place, at, cast("SparkEngine", ledger.engine).session)
 
 
-def _noted(commits: Iterable[Mapping[str, Any]], microbatch: int) -> int | None:
+def _find_note(commits: Iterable[Mapping[str, Any]], microbatch: int) -> int | None:
     """Return the version of the commit that notes a microbatch."""
     versions = (int(commit["version"]) for commit in commits if note_of(commit).get("microbatch") == microbatch)
     return 0 if microbatch == 0 else max(versions, default=None)
 
 
-def _required(version: int | None, microbatch: int) -> int:
+def _require_version(version: int | None, microbatch: int) -> int:
     if version is None:
         raise NotFoundError(f"the log of the states has no commit of microbatch {microbatch}", HINT)
     return version

@@ -103,7 +103,7 @@ class Topology:
         """
         _require_name(name, "topology")
         self.name, self.location, self.in_step = name, states, in_step
-        self.depots, self.outputs = _named(depots), dict(outputs or {})
+        self.depots, self.outputs = _name_depots(depots), dict(outputs or {})
         for output, location in self.outputs.items():
             _require_name(output, "output")
             require_safe(f"output {output}", location)
@@ -288,11 +288,13 @@ class Topology:
             rows = tables.live_rows(table, _of(state.name), SORTED)
             # without a key there is always one row
             rows = f"({rows})" if state.keys.names else f"(SELECT 1 AS one) LEFT JOIN ({rows}) ON true"
-            result[f"{self.name}_{state.name}".replace("-", "_")] = f"SELECT {', '.join(_selected(state))} FROM {rows}"
+            result[f"{self.name}_{state.name}".replace("-", "_")] = (
+                f"SELECT {', '.join(_select_columns(state))} FROM {rows}"
+            )
         return result
 
 
-def _selected(state: State) -> Iterator[str]:
+def _select_columns(state: State) -> Iterator[str]:
     """Yield the SQL of each column of a state; one without a key has its initial values until it is written."""
     for name, stored in zip(state.columns.names, state.stored.names, strict=True):
         if name in state.initial and not state.keys.names:
@@ -344,7 +346,7 @@ def _require_name(name: str, what: str) -> None:
         raise TopologyError(f"{name!r} cannot name a {what}", "Use letters, digits, _ and -, with a letter first.")
 
 
-def _named(depots: Iterable[str] | Mapping[str, str | Depot]) -> dict[str, Depot]:
+def _name_depots(depots: Iterable[str] | Mapping[str, str | Depot]) -> dict[str, Depot]:
     """Return depots by their names."""
     if isinstance(depots, str):
         raise TopologyError(f"depots={depots!r} is not a list", f"Write depots=[{depots!r}].")

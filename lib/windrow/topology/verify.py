@@ -115,7 +115,7 @@ def verify_topology(
     result += more
     recorded = topology.states | recorded_states(topology.states, primed.rules, primed.progress.schema)
     recorded = {name: recorded[name] for name in topology.states}  # a change that is declared comes with the next run
-    again = _replayed(topology, settings, spark, result, progress) if replay else {}
+    again = _replay_states(topology, settings, spark, result, progress) if replay else {}
     for state in recorded.values():
         rows, digest, more = _check_state(state, ledger, settings.max_memory_bytes, progress)
         states.append(StateBooks(state.name, rows, files[state.name], digest, again.get(state.name)))
@@ -172,7 +172,7 @@ def _check_depot(
     try:
         result += _check_identity(name, source, reached)
         accepted = [row["depot_version"] for row in own if row["kind"] == "skip"]
-        counted = None if source.depot().raw else _counted(source, begin, reached.depot_version, accepted)
+        counted = None if source.depot().raw else _count_depot_rows(source, begin, reached.depot_version, accepted)
     except WindrowError as error:
         counted, unread = None, f": {error.message}"
     else:
@@ -266,7 +266,7 @@ def _begin(start_from: str, versions: list[int]) -> int:
     return min(versions, default=0)
 
 
-def _counted(source: Source, first: int, last: int, accepted: list[int]) -> dict[int, int]:
+def _count_depot_rows(source: Source, first: int, last: int, accepted: list[int]) -> dict[int, int]:
     """Count the rows of a depot by version, from `first` to `last` without those that were `accepted`."""
     counted: dict[int, int] = {}
 
@@ -310,7 +310,7 @@ def _check_keys(state: State, rows: pa.Table) -> Iterator[Difference]:
     )
 
 
-def _replayed(
+def _replay_states(
     topology: Topology, settings: Settings, spark: Any, findings: list[Found], progress: Callable[[str], None]
 ) -> Mapping[str, str]:
     """Return the digests of the states that a replay gives, and add what differs to what was found."""

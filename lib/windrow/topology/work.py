@@ -166,7 +166,7 @@ class FunctionCalls:
         changed = {**migrated}
         for name, state in few.items():
             if (rows := state.changes()) is not None:
-                changed[name] = self._declared(name).as_stored(rows)
+                changed[name] = self._declaration_of(name).as_stored(rows)
         extra, spread = self._extra(), any(_is_on_executors(depot) for depot in self.plan.depots.values())
         schema, states = self.plan.primed.progress.schema, self.states.values()
         changes = [state.changes(schema) for state in states if not isinstance(state, ArrowState)]
@@ -202,14 +202,14 @@ class FunctionCalls:
 
     def _all_rows(self, depot: str) -> pa.Table:
         """Return the new rows of a depot."""
-        arrived = self._arrived(depot)
+        arrived = self._arrivals_of(depot)
         return self.sources[depot].no_rows() if arrived is None else arrived.rows.table()
 
     def _frame(self, depot: str) -> Any:
         """Return the new rows of a depot as a DataFrame."""
         from windrow.topology.frame_state import frame_of_depot
 
-        return frame_of_depot(self.plan, self._arrived(depot), self.sources[depot])
+        return frame_of_depot(self.plan, self._arrivals_of(depot), self.sources[depot])
 
     def _in_order(self) -> pa.Table:
         """Return the messages of all depots in order."""
@@ -243,7 +243,7 @@ class FunctionCalls:
         floors = FloorsByVersion.none(Floors.empty()) if plan is None else plan.floors
         return floors, self.plan.latest, depot, self.topology.depots[depot].priority
 
-    def _arrived(self, depot: str) -> Any:
+    def _arrivals_of(self, depot: str) -> Any:
         if depot not in self.topology.depots:
             known = ", ".join(self.topology.depots)
             raise TopologyError(f"there is no depot {depot!r}", f"The depots are {known}.")
@@ -252,7 +252,7 @@ class FunctionCalls:
 
     def _due(self, name: str) -> pa.Table:
         """Return the rows of a timer that fire."""
-        timer = self._declared(name)
+        timer = self._declaration_of(name)
         if not isinstance(timer, Timer):
             raise TopologyError(f"{name!r} is a state, no timer", "Declare it with topology.timer(...).")
         return self.due.rows_of(timer)
@@ -273,7 +273,7 @@ class FunctionCalls:
 
     def arrow_state(self, name: str) -> ArrowState:
         """Return a state for functions on Arrow tables. Raises TopologyError."""
-        declared, state = self._declared(name), self.states.get(name)
+        declared, state = self._declaration_of(name), self.states.get(name)
         if not isinstance(state, ArrowState):
             opened = self.plan.primed.fence.open
             new = ArrowState(
@@ -289,7 +289,7 @@ class FunctionCalls:
     def _frame_state(self, name: str) -> FrameState:
         from windrow.topology.frame_state import FrameState
 
-        declared, state = self._declared(name), self.states.get(name)
+        declared, state = self._declaration_of(name), self.states.get(name)
         if not isinstance(state, FrameState):
             new = FrameState(declared, self.plan, self.now)
             if state is not None:
@@ -297,7 +297,7 @@ class FunctionCalls:
             self.states[name] = state = new
         return state
 
-    def _declared(self, name: str) -> State:
+    def _declaration_of(self, name: str) -> State:
         states = self.topology.states
         if name not in states:
             raise TopologyError(f"there is no state {name!r}", f"The states are {', '.join(states)}.")

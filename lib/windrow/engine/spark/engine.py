@@ -285,7 +285,7 @@ class SparkEngine(Engine):
                 f"COMMENT '{comment}' TBLPROPERTIES ({listed}) AS SELECT * FROM {FIRST}"
             )
         except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
-            if required := _required(error, properties):
+            if required := _read_requirements(error, properties):
                 self._create_table(place, rows, {**properties, **required}, comment, by)
                 return
             if explain_store_error(error, place) is not None:
@@ -300,7 +300,7 @@ class SparkEngine(Engine):
             self._session.catalog.dropTempView(FIRST)
 
 
-def _required(error: Exception, properties: Mapping[str, str]) -> dict[str, str]:
+def _read_requirements(error: Exception, properties: Mapping[str, str]) -> dict[str, str]:
     """Return what a catalog requires of a table in place of one of the properties; nothing that breaks the fence."""
     needs = dict(REQUIRED.findall(str(error)))
     # guard: required-spares-the-fence

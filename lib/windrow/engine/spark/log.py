@@ -74,7 +74,7 @@ class SparkLog:
         """Return what the log says of its commits in order, from version `since` on, up to `last_version` or later."""
         result = self._history() if since is None else self._since(max(since, 0), last_version)
         # The fingerprint leaves out the time: Spark reports that of the log's file, which differs in a copied table.
-        return commits(self._counted(result), int, ("operation", "operationMetrics"), "spark")
+        return commits(self._count_rows(result), int, ("operation", "operationMetrics"), "spark")
 
     def recent(self, number: int) -> list[dict[str, Any]]:
         """Return so many of the latest commits, newest first; none if there is no table."""
@@ -91,15 +91,15 @@ class SparkLog:
 
     def files_added(self, first: int, last: int) -> tuple[dict[str, int], set[int]]:
         """Return the names of the files that versions added, with the version; and which versions removed rows."""
-        added = self._added_in(range(first, last + 1))
+        added = self._list_added(range(first, last + 1))
         names = {name: version for version, files in added.items() for name in files.names}
         return names, {version for version, files in added.items() if files.removed}
 
-    def _counted(self, commits: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _count_rows(self, commits: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return commits with `rows_in_files` for those that do not say how many rows they added."""
         silent = [commit["version"] for commit in commits if rows_added(commit) is None]
         try:
-            self._added |= self._added_in([version for version in silent if version not in self._added])
+            self._added |= self._list_added([version for version in silent if version not in self._added])
         except PySparkException:  # a catalog may keep the log to itself
             return commits
         counts = {
@@ -109,7 +109,7 @@ class SparkLog:
         }
         return [commit | {"rows_in_files": counts.get(commit["version"])} for commit in commits]
 
-    def _added_in(self, versions: Iterable[int]) -> dict[int, Added]:
+    def _list_added(self, versions: Iterable[int]) -> dict[int, Added]:
         """Return the files that versions added; nothing if there is no table."""
         numbers = list(versions)
         properties = detail(self.session, self.reference) if numbers else None

@@ -81,7 +81,7 @@ class KafkaReader(LineReader):
         value = line.value()
         return value.decode(errors="replace") if self._is_text and value is not None else value
 
-    def _kept(self, line: Any) -> dict[str, Any]:
+    def _keep_fields(self, line: Any) -> dict[str, Any]:
         """Return everything, so that nothing of an invalid message is lost."""
         place = {"topic": line.topic(), "partition": line.partition(), "offset": line.offset()}
         headers = {name: _readable(content) for name, content in line.headers() or ()}

@@ -217,9 +217,9 @@ class MqttBridge:
             self._counts.invalid += 1
             self._lines.invalid(name, fault, time.monotonic())
         sent = self._producer._send(row)  # noqa: SLF001 - the reader has made what `send` would make of it
-        sent.add_done_callback(lambda future: self._done(entry, future))
+        sent.add_done_callback(lambda future: self._report_outcome(entry, future))
 
-    def _done(self, entry: InFlightMessage, future: Future[Ack]) -> None:
+    def _report_outcome(self, entry: InFlightMessage, future: Future[Ack]) -> None:
         """Report the outcome of a message to the loop; the producer's thread calls this."""
         self._settled.append((entry, future))
         self._ring()

@@ -67,7 +67,7 @@ class Connection:
         try:
             self._client.reconnect()
         except ssl.SSLError as error:
-            raise self._refused_tls(error) from error
+            raise self._tls_error(error) from error
         deadline = time.monotonic() + CONNECT_TIMEOUT_SECONDS
         while not self._accepted:
             self._await_answer(deadline)
@@ -180,7 +180,7 @@ class Connection:
         self._read_and_write()
         if self._client.socket() is None:
             if self._mqtt.tls and "SSL" in self.lost_because:
-                raise self._refused_tls(self.lost_because)
+                raise self._tls_error(self.lost_because)
             raise ConnectionError(self.lost_because or "the broker closed the connection")
         if time.monotonic() > deadline:
             raise TimeoutError("the broker does not answer")
@@ -237,7 +237,7 @@ class Connection:
     def _note(self, failure: str) -> None:
         self.lost_because = failure
 
-    def _refused_tls(self, error: ssl.SSLError | str) -> Exception:
+    def _tls_error(self, error: ssl.SSLError | str) -> Exception:
         """Return the error for a failed handshake: a refusal, unless the connection just ended."""
         why = error if isinstance(error, str) else first_line(error)
         if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError) or "EOF" in why:

@@ -37,7 +37,7 @@ class MqttReader:
     def read(self, topic: str, payload: bytes) -> ParsedMessage:
         """Read a message that has just arrived."""
         captured = self.topics.match(topic)
-        kept, is_text = self._kept(payload)
+        kept, is_text = self._keep_payload(payload)
         now = time.time_ns() // 1_000
         if captured is None:
             return ParsedMessage(
@@ -59,7 +59,7 @@ class MqttReader:
         key = captured.get("key", captured.get("source", topic))
         return MessageRow(captured.get("source", self.source), key, captured.get("type", topic), None, now, None, kept)
 
-    def _kept(self, payload: bytes) -> tuple[str | bytes, bool]:
+    def _keep_payload(self, payload: bytes) -> tuple[str | bytes, bool]:
         """Return the payload in the depot's type, and whether it is unchanged."""
         if self.binary:
             return payload, True

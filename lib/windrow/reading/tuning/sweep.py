@@ -112,8 +112,8 @@ def sweep(
 ) -> pa.Table:
     """Batch the messages of a trial under each pair of window and max_delay; a row each, ordered by both.
 
-    `batch_count` counts all, `open_batch_count` those that the clock did not reach, `slivers` those with less than a quarter of
-    the messages of the middle one of their stream. `batch_messages_...` is how many messages a batch has,
+    `batch_count` counts all, `open_batch_count` those that the clock did not reach, `slivers` those with less than a
+    quarter of the messages of the middle one of their stream. `batch_messages_...` is how many messages a batch has,
     `wait_seconds_...` how long a message waits from `received_at` until its batch can close, in batches that the clock
     closed. `intact_rounds_percent` is how many `Rounds` stay whole. `intact_rounds_percent_...`, `batch_count_...` and
     `slivers_...` are what it would be with `split_at = "message"`, `split_at = "midpoint"`, `on_repeat = "keep"`, or
