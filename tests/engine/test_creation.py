@@ -135,9 +135,9 @@ def test_required_properties() -> None:
     vectors, isolation = "delta.enableDeletionVectors", "delta.isolationLevel"
     refusal = ValueError(template.format(vectors, "true", "false"))
     own = tables.LEDGER_PROPERTIES
-    assert spark_engine._required(refusal, own) == {vectors: "true"}
-    assert spark_engine._required(refusal, {**own, vectors: "true"}) == {}
+    assert spark_engine._read_requirements(refusal, own) == {vectors: "true"}
+    assert spark_engine._read_requirements(refusal, {**own, vectors: "true"}) == {}
     assert (
-        spark_engine._required(ValueError(template.format(isolation, "WriteSerializable", "Serializable")), own) == {}
+        spark_engine._read_requirements(ValueError(template.format(isolation, "WriteSerializable", "Serializable")), own) == {}
     )
-    assert spark_engine._required(ValueError("there is no catalog"), own) == {}
+    assert spark_engine._read_requirements(ValueError("there is no catalog"), own) == {}

@@ -598,7 +598,7 @@ def test_small_fold_leaves_no_gap(started: World, embedded: EngineFactory) -> No
     )
     last = File("d", tables.OPEN, False, 10, Extent(None, None, None, 10, 10))
     ledger.files = [older, large, small, last]
-    assert {file.path for file in ledger._unfolded()} == {"a", "b", "d"}
+    assert {file.path for file in ledger._list_unfolded()} == {"a", "b", "d"}
 
 
 def test_small_fold_joins_eight_alike(started: World, embedded: EngineFactory) -> None:
@@ -607,9 +607,9 @@ def test_small_fold_joins_eight_alike(started: World, embedded: EngineFactory) -
     left = [File(str(at), tables.OPEN, False, 10_000_000, Extent(None, None, None, at, at)) for at in range(7)]
     new = [File(f"new {at}", tables.OPEN, False, 10_000, Extent(None, None, None, at, at)) for at in range(7, 20)]
     ledger.files = [*left, *new]
-    assert {file.path for file in ledger._unfolded()} == {file.path for file in new}
+    assert {file.path for file in ledger._list_unfolded()} == {file.path for file in new}
     ledger.files = [*left, replace(left[0], path="eighth", extent=Extent(None, None, None, 6, 6)), *new]
-    assert len(ledger._unfolded()) == len(ledger.files)
+    assert len(ledger._list_unfolded()) == len(ledger.files)
 
 
 def test_idle(world: World, embedded: EngineFactory) -> None:

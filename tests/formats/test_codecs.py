@@ -126,6 +126,15 @@ def test_checksum_of_zstd():
         decode(buffer[:-1] + b"\0", "zstd", PLENTY)
 
 
+def test_reserved_of_snappy():
+    """A chunk of a kind that the format reserves is refused: what is one bit away from content must not vanish."""
+    stream = bytearray(COMPRESS["snappy"](b"content"))
+    for kind in (0x80, 0xFD):
+        stream[10] = kind  # that of the first chunk, which comes after the identifier
+        with pytest.raises(CodecError, match="snappy frame after frame"):
+            decode(bytes(stream), "snappy", PLENTY)
+
+
 def test_skippable():
     """What zstd says is to be skipped is skipped, if it is whole."""
     skipped = b"\x53\x2a\x4d\x18" + (300_000).to_bytes(4, "little") + b"x" * 300_000

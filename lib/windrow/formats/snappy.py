@@ -12,7 +12,7 @@ from windrow.columnar.compiled import ByteArray, compile_lazily
 from windrow.errors import first_line
 
 IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
-COMPRESSED, UNCOMPRESSED, SKIPPABLE, BEGIN = 0x00, 0x01, 0x80, 0xFF
+COMPRESSED, UNCOMPRESSED, PADDING, BEGIN = 0x00, 0x01, 0xFE, 0xFF
 CONTENT_BYTES = 2**16  # of a chunk
 MASK = 0xA282EAD8
 POLYNOMIAL = np.uint32(0x82F63B78)  # Castagnoli's, reflected
@@ -23,8 +23,12 @@ class SnappyError(Exception):
 
 
 def is_chunk(kind: int) -> bool:
-    """Whether a chunk may begin with this byte, which three bytes of its size follow."""
-    return kind in {COMPRESSED, UNCOMPRESSED} or kind >= SKIPPABLE
+    """Whether a chunk may begin with this byte, which three bytes of its size follow.
+
+    The format says that a reader skips the kinds from 0x80 on, which nobody writes: what is one bit away from content
+    would be lost.
+    """
+    return kind in {COMPRESSED, UNCOMPRESSED, PADDING, BEGIN}
 
 
 def decode_chunk(kind: int, body: bytes) -> bytes:
@@ -33,7 +37,7 @@ def decode_chunk(kind: int, body: bytes) -> bytes:
         if body != IDENTIFIER[4:]:
             raise SnappyError("its identifier is wrong")
         return b""
-    if kind >= SKIPPABLE:
+    if kind == PADDING:
         return b""
     content = _decompressed(body[4:]) if kind == COMPRESSED else body[4:]
     if len(content) > CONTENT_BYTES or len(body) < 4:  # noqa: PLR2004 the checksum
