@@ -225,14 +225,14 @@ class ColumnMapping:
             for batch in reader:
                 rows = connection.from_arrow(pa.Table.from_batches([batch]).select(schema.names).cast(schema))
                 try:
-                    made = self._projected(rows, select, reader.schema, types)
+                    made = self._project(rows, select, reader.schema, types)
                 except ExpressionError as error:
                     error.row = None if error.row is None else rows_before + error.row
                     raise
                 rows_before += batch.num_rows
                 yield from made.cast(types).to_batches()
 
-    def _projected(self, rows: Any, select: list[str], schema: pa.Schema, types: pa.Schema) -> pa.Table:
+    def _project(self, rows: Any, select: list[str], schema: pa.Schema, types: pa.Schema) -> pa.Table:
         """Return the messages of rows; only if a value cannot be cast, look which."""
         import duckdb
 

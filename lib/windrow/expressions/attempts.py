@@ -64,12 +64,12 @@ def fault_on_spark(value: str, type_: str, column: str) -> str:
 
 def fault_embedded(value: str, type_: str, column: str) -> str:
     """Return what is wrong with a cast, for the translation, which knows the types."""
-    before, after = map(_quoted, sentence_parts(column, type_))
+    before, after = map(_quote, sentence_parts(column, type_))
     return f"{MARKER}(CAST(({value}) AS {type_}), {before}, {after})"
 
 
 def _sentence(column: str, value: str, what: str) -> str:
-    before, after = _quoted(f"{column}: '"), _quoted(f"' {what}")
+    before, after = _quote(f"{column}: '"), _quote(f"' {what}")
     return f"concat({before}, substring({value}, 1, {MAX_QUOTED}), {after})"
 
 
@@ -77,7 +77,7 @@ def _what(type_: str) -> str:
     return "is not UTF-8" if type_ == "STRING" else f"is not a valid {type_}"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
@@ -143,7 +143,7 @@ class Rewriting:
             case ("to_timestamp", [text]) | ("decode", [text, _]):
                 arguments = text.cast("STRING" if is_text else "TIMESTAMP", self.column, self.fault)
             case "timestamp_seconds" | "timestamp_millis", [number]:
-                arguments = self._counted(name, number)
+                arguments = self._count_attempt(name, number)
         return arguments
 
     def _cast(self, at: int, end: int) -> Attempt:
@@ -153,7 +153,7 @@ class Rewriting:
             return value.cast(type_, self.column, self.fault)
         return Attempt(f"TRY_CAST({value.value} AS {type_})", value.fault)
 
-    def _counted(self, name: str, count: Attempt) -> Attempt:
+    def _count_attempt(self, name: str, count: Attempt) -> Attempt:
         """Return the attempt at a time from a count, which may be too large."""
         limit, value = MAX_COUNT[name], f"({count.value})"
         sentence = _sentence(self.column, f"CAST({value} AS STRING)", "is out of range")

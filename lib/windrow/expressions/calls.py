@@ -79,11 +79,11 @@ def call(name: str, *values: TypedSql) -> TypedSql:
             rest = iter(alike)
             sql = [next(rest).sql if argument == "same" else ARGUMENTS[argument](value) for argument, value in named]
             if None not in sql:
-                return TypedSql(_filled(rule[3], sql), alike[0].type if rule[2] == "SAME" else rule[2])
+                return TypedSql(_fill(rule[3], sql), alike[0].type if rule[2] == "SAME" else rule[2])
     return refuse(f"the embedded engine has no {name}({', '.join(value.type for value in values)}) like this")
 
 
-def _filled(template: str, parts: Sequence[str | None]) -> str:
+def _fill(template: str, parts: Sequence[str | None]) -> str:
     rest = (part for part in parts if part is not None)
     return re.sub(r"\{(.*?)\}", lambda hole: hole[1].join(rest) if hole[1] else next(rest), template)
 

@@ -90,13 +90,13 @@ def translate(node: Any, schema: pa.Schema) -> TypedSql:
 
 def duckdb_field(field: pa.Field) -> pa.Field:
     """Return the field as DuckDB gets it: a time as a count, a float32 as its shortest text, and no dictionaries."""
-    type_ = _decoded(field.type)
+    type_ = _decoded_type(field.type)
     if pa.types.is_float32(type_):
         return field.with_type(pa.string())
     return field.with_type(pa.int64() if pa.types.is_timestamp(type_) else type_)
 
 
-def _decoded(type_: pa.DataType) -> pa.DataType:
+def _decoded_type(type_: pa.DataType) -> pa.DataType:
     return type_.value_type if pa.types.is_dictionary(type_) else type_
 
 
@@ -104,7 +104,7 @@ def _column(node: Any, schema: pa.Schema) -> TypedSql:
     """Return a column, or a field in it; times, which come as counts, are floored to microseconds."""
     root, *path = (part.name for part in node.parts)
     name = resolve(root, schema.names)
-    sql, type_ = '"' + name.replace('"', '""') + '"', _decoded(schema.field(name).type)
+    sql, type_ = '"' + name.replace('"', '""') + '"', _decoded_type(schema.field(name).type)
     if pa.types.is_timestamp(type_):
         sql = COUNTS[type_.unit].format(sql)
     return reduce(_member, path, TypedSql(sql, spark_type(type_), inside=type_))
@@ -202,7 +202,7 @@ def _json_member(node: Any, schema: pa.Schema) -> TypedSql:
     return TypedSql(f"({sql})", "STRING")
 
 
-def _validated(node: Any, schema: pa.Schema) -> TypedSql:
+def _validate_text(node: Any, schema: pa.Schema) -> TypedSql:
     """Return a text that is UTF-8; of bytes NULL if they are not, and all other text is."""
     values = node.expressions[0]
     if type(values).__name__.endswith("Cast") and (value := translate(values.this, schema)).kind == "BINARY":
@@ -216,7 +216,7 @@ def _fault(node: Any, schema: pa.Schema) -> TypedSql:
     return fault(translate(value.this, schema), _target(value), before.name, after.name)
 
 
-CALLS = {"to_json": _json, "get_json_object": _json_member, "try_validate_utf8": _validated, MARKER: _fault}
+CALLS = {"to_json": _json, "get_json_object": _json_member, "try_validate_utf8": _validate_text, MARKER: _fault}
 
 
 def _part(sql: str, type_: pa.DataType) -> TypedSql:

@@ -173,7 +173,7 @@ def _follow(
     stop = min(length, np.uint64(limit))
     while here < stop and count + BLOCK <= len(room):
         if here + width <= length and len(marks) <= MAX_MARKS:
-            size, bits = width, _found(buffer, here, marks, result)
+            size, bits = width, _find_marks(buffer, here, marks, result)
         else:
             size = min(width, length - here)
             bits = ~none >> (width - size)
@@ -201,7 +201,7 @@ def _follow(
 
 
 @inline
-def _found(buffer: ByteArray, at: np.uint64, marks: ByteArray, result: ByteArray) -> np.uint64:
+def _find_marks(buffer: ByteArray, at: np.uint64, marks: ByteArray, result: ByteArray) -> np.uint64:
     """Return which of the 64 bytes at a place are marks, the first byte in the lowest bit; `result` has room for them.
 
     The compiler compares the bytes with a mark all at once. A multiplication then gathers the lowest bits of eight.

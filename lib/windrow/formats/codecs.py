@@ -91,7 +91,7 @@ def frames(buffer: bytes, start: int, codec: Codec, max_bytes: int) -> Iterator[
         at = start + source.position
         try:
             require_frame(source, codec, "")
-            content = b"".join(_bounded(FRAMES[codec](source), max_bytes, f"the {codec} frame"))
+            content = b"".join(_limit_size(FRAMES[codec](source), max_bytes, f"the {codec} frame"))
         except TruncatedFrame:
             return
         except CodecError as error:
@@ -147,11 +147,11 @@ def stream(pieces: Iterable[bytes], codec: Codec, max_bytes: int) -> Iterator[by
     number = 0
     while source.has_more() or not number:
         require_frame(source, codec, f" after frame {number - 1}" if number else " at the start")
-        yield from _bounded(FRAMES[codec](source), max_bytes, f"{codec} frame {number}")
+        yield from _limit_size(FRAMES[codec](source), max_bytes, f"{codec} frame {number}")
         number += 1
 
 
-def _bounded(pieces: Iterator[bytes], max_bytes: int, frame: str) -> Iterator[bytes]:
+def _limit_size(pieces: Iterator[bytes], max_bytes: int, frame: str) -> Iterator[bytes]:
     size = 0
     for piece in pieces:
         size += len(piece)

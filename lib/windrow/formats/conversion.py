@@ -68,7 +68,7 @@ def convert(texts: Texts | pa.Array, field: Field) -> ConversionResult:
 def read(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
     """Return texts as values of a field's type, NULL where that fails, and which texts are good; NULL is not good."""
     if field.pattern == RAW_JSON:
-        return _nested(texts, field)
+        return _read_nested(texts, field)
     if pa.types.is_string(field.type):
         return _strings(texts)
     for holds, reader in READERS.items():
@@ -166,7 +166,7 @@ def _temporal(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
     return _array(field.type, counts.astype(f"i{field.type.bit_width // 8}", copy=False), good), good
 
 
-def _nested(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
+def _read_nested(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
     try:
         from windrow.formats.shapes import read_json
     except ModuleNotFoundError as error:
@@ -190,5 +190,5 @@ READERS: dict[Callable[[pa.DataType], bool], Reader] = {
     pa.types.is_boolean: _truths,
     pa.types.is_temporal: _temporal,
     pa.types.is_binary: _bytes,
-    pa.types.is_nested: _nested,
+    pa.types.is_nested: _read_nested,
 }

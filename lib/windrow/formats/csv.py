@@ -105,7 +105,7 @@ class CsvParser(FieldParser):
         count = len(order)
         texts = (cells.texts(number, self.nulls) for number in row.values())
         chosen, skipped = np.flatnonzero(cells.count == count), np.flatnonzero(cells.count == EMPTY)
-        return self.joined(map(convert, texts, self.fields), chosen, _refused(cells.count, count), skipped)
+        return self.joined(map(convert, texts, self.fields), chosen, _explain_cell_count(cells.count, count), skipped)
 
     @property
     def _marks(self) -> Marks:
@@ -115,7 +115,7 @@ class CsvParser(FieldParser):
         return Marks(delimiter, quote, escape, line)
 
 
-def _refused(count: Ints, expected: int) -> Iterator[pa.Table]:
+def _explain_cell_count(count: Ints, expected: int) -> Iterator[pa.Table]:
     bad = np.flatnonzero((count != expected) & (count != EMPTY))
     for columns_there in np.unique(count[bad]).tolist():
         record = bad[count[bad] == columns_there]

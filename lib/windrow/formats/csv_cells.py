@@ -57,7 +57,7 @@ class Cells:
         start, end = np.empty((2, rows, records.count), np.int64)
         kind, count = np.empty(start.shape, np.uint8), np.empty(records.count, np.int64)
         buffer = read_only(records.buffer)
-        whole = _cut(buffer, records.start, records.end, *marks, chosen, count, start, end, kind)
+        whole = _split_cells(buffer, records.start, records.end, *marks, chosen, count, start, end, kind)
         return cls(buffer, marks, count, start[:, :whole], end[:, :whole], kind[:, :whole])
 
     def texts(self, row: int, nulls: tuple[bytes, ...]) -> Texts:
@@ -74,7 +74,7 @@ class Cells:
 
 
 @compile_lazily
-def _cut(
+def _split_cells(
     buffer: ByteArray,
     first: Ints,
     last: Ints,

@@ -119,10 +119,10 @@ def _members(
     owner = np.full(REMEMBERED, -1, np.int64)
     for record in range(len(first)):
         stop = np.uint64(last[record])
-        at = _behind_blanks(buffer, np.uint64(first[record]), stop)
+        at = _skip_blanks(buffer, np.uint64(first[record]), stop)
         place, more, good = 0, False, False
         if at < stop and buffer[at] == OPENED:
-            at = _behind_blanks(buffer, at + ONE, stop)
+            at = _skip_blanks(buffer, at + ONE, stop)
             good = at < stop and buffer[at] == CLOSED
             more = not good
         while more:
@@ -135,7 +135,7 @@ def _members(
             ):
                 break
             at, more, good = _next(buffer, at, stop)
-        plain[record] = good and _behind_blanks(buffer, at + ONE, stop) == stop
+        plain[record] = good and _skip_blanks(buffer, at + ONE, stop) == stop
         if plain[record]:
             for field in range(len(takes)):
                 if seen[field] != record:
@@ -174,10 +174,10 @@ def _name(
 @always_inlined
 def _member(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> tuple[int, np.uint64, np.uint64]:
     """Return the kind of the value after a name, where it begins and where it ends; ODD if it is not plain."""
-    at = _behind_blanks(buffer, at, stop)
+    at = _skip_blanks(buffer, at, stop)
     if at >= stop or buffer[at] != COLON:
         return ODD, at, at
-    start = _behind_blanks(buffer, at + ONE, stop)
+    start = _skip_blanks(buffer, at + ONE, stop)
     kind, end = _value(buffer, start, stop)
     return kind, start, end
 
@@ -211,14 +211,14 @@ def _take(
 @always_inlined
 def _next(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> tuple[np.uint64, bool, bool]:
     """Return the position after a member, whether another member follows, and whether the record ends there."""
-    at = _behind_blanks(buffer, at, stop)
+    at = _skip_blanks(buffer, at, stop)
     if at < stop and buffer[at] == COMMA:
-        return _behind_blanks(buffer, at + ONE, stop), True, False
+        return _skip_blanks(buffer, at + ONE, stop), True, False
     return at, False, bool(at < stop and buffer[at] == CLOSED)
 
 
 @inline
-def _behind_blanks(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> np.uint64:
+def _skip_blanks(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> np.uint64:
     while at < stop and buffer[at] <= BLANK:
         byte = buffer[at]
         if byte != BLANK and byte != TAB and byte != LINE and byte != RETURN:

@@ -161,7 +161,7 @@ class DelimitedFraming:
             if state == self.automaton.malformed:
                 state = BROKEN
                 continue
-            start, state = self._cut(spans, buffer, start, OVERSIZE if at < len(buffer) else OPEN)
+            start, state = self._cut_record(spans, buffer, start, OVERSIZE if at < len(buffer) else OPEN)
             at = start
         return spans.framed(start, state)
 
@@ -173,11 +173,11 @@ class DelimitedFraming:
         if self.holds is Content.WHOLE:
             return start, end
         if self.holds is Content.VALUE:
-            return _behind_separators(read_only(buffer), start, end, _among(OPENS), _among(IN_VALUE)), end
+            return _skip_separators(read_only(buffer), start, end, _among(OPENS), _among(IN_VALUE)), end
         delimiter = np.frombuffer(self.delimiter, np.uint8)
         return start, _strip_delimiters(read_only(buffer), start, end, delimiter, self.delimiter == b"\n")
 
-    def _cut(
+    def _cut_record(
         self, spans: SpanCollector, buffer: ByteArray, start: int, why: int, skipping: int = SKIPPING
     ) -> tuple[int, int]:
         """Cut off a record after its first delimiter or at the largest size; return the next position and the state."""
@@ -199,7 +199,7 @@ class DelimitedFraming:
             if after is None and len(buffer) < full and not last:
                 break
             spans.decided_after = max(spans.decided_after, min(full, len(buffer) + 1) if after is None else after)
-            start, state = self._cut(spans, buffer, start, why, state)
+            start, state = self._cut_record(spans, buffer, start, why, state)
         return start, state
 
     def _after_delimiter(self, buffer: ByteArray, start: int) -> int | None:
@@ -239,7 +239,7 @@ class SpanCollector:
 
 
 @compile_lazily
-def _behind_separators(buffer: ByteArray, start: Ints, end: Ints, opens: Flags, in_value: Flags) -> Ints:
+def _skip_separators(buffer: ByteArray, start: Ints, end: Ints, opens: Flags, in_value: Flags) -> Ints:
     """Return where the first object or array of each record begins.
 
     A record without one, after the last object of a source, is empty if no byte of it can be part of a value.

@@ -39,12 +39,12 @@ def plugin_error(name: str | None, what: str, error: Exception) -> FormatPluginE
 
 def names() -> list[str]:
     """Return the names of all formats."""
-    return [*OWN, *sorted(_others().keys() - OWN.keys())]
+    return [*OWN, *sorted(_entry_points().keys() - OWN.keys())]
 
 
 def builder(name: str) -> Build:
     """Return the function that builds a format. Raises FormatPluginError and SettingsError."""
-    providers = {str(entry.dist and entry.dist.name): entry for entry in _others().get(name, ())}
+    providers = {str(entry.dist and entry.dist.name): entry for entry in _entry_points().get(name, ())}
     if name not in OWN and len(providers) > 1:
         raise SettingsError(
             f"the packages {' and '.join(sorted(providers))} both have a format {name!r}", "Uninstall one."
@@ -59,7 +59,7 @@ def builder(name: str) -> Build:
     return loaded
 
 
-def _others() -> dict[str, list[EntryPoint]]:
+def _entry_points() -> dict[str, list[EntryPoint]]:
     """Return the entry points of other packages by the name of the format."""
     providers: dict[str, list[EntryPoint]] = {}
     for entry in entry_points(group=GROUP):

@@ -109,17 +109,17 @@ def _column(field: Field, options: npt.NDArray[Any]) -> ConversionResult:
         bad, first = np.unique(inner.bad // field.type.list_size, return_index=True)
         return ConversionResult(lists, bad, inner.reason, inner.detail.take(pa.array(first)))
     if pa.types.is_boolean(field.type):
-        return _judged(pa.array(values.astype(np.bool_)), values, values > 1, "is no bool, which is 0 or 1")
+        return _judge(pa.array(values.astype(np.bool_)), values, values > 1, "is no bool, which is 0 or 1")
     wrong, what = np.zeros(values.size, np.bool_), ""
     if pa.types.is_time(field.type):
         wrong, what = (values < 0) | (values >= DAY[field.type.unit]), "is outside a day"
     elif pa.types.is_temporal(field.type):
         days = values // (1 if pa.types.is_date32(field.type) else DAY[field.type.unit])
         wrong, what = (days < FIRST_DAY) | (days > LAST_DAY), "is outside the years 1 to 9999"
-    return _judged(pa.array(values).view(field.type), values, wrong, f"as `{field.type}` {what}")
+    return _judge(pa.array(values).view(field.type), values, wrong, f"as `{field.type}` {what}")
 
 
-def _judged(column: pa.Array, values: npt.NDArray[Any], wrong: Flags, what: str) -> ConversionResult:
+def _judge(column: pa.Array, values: npt.NDArray[Any], wrong: Flags, what: str) -> ConversionResult:
     rows = np.flatnonzero(wrong)
     return ConversionResult(column, rows, CAST, pa.array([f"{value} {what}" for value in values[rows]], pa.string()))
 

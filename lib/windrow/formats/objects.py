@@ -99,7 +99,7 @@ class ObjectParser(FieldParser):
             return RecordError(SYNTAX, None, str(error).lower())
         at_path = (node for node in self._nodes(buffer, self.untyped) if node.path == path)
         node_at_fault = next((node for node in at_path if not shapes.has_field_type(node)), None)
-        return RecordError(CAST, self._field(path), f"{path}: {message.lower()}{_shown(node_at_fault)}")
+        return RecordError(CAST, self._field(path), f"{path}: {message.lower()}{_preview(node_at_fault)}")
 
     def _slice(
         self, records: Records, numbers: Ints, bad: dict[int, RecordError | None]
@@ -137,7 +137,7 @@ class ObjectParser(FieldParser):
         if untimely is None:
             return RecordError(CAST, None, "a time cannot be read")
         return RecordError(
-            CAST, untimely.field.name, f"{untimely.path}: no {type_text(Field('', untimely.type))}{_shown(untimely)}"
+            CAST, untimely.field.name, f"{untimely.path}: no {type_text(Field('', untimely.type))}{_preview(untimely)}"
         )
 
     def _nodes(self, buffer: bytes, decode: Callable[[bytes], Any]) -> Iterator[shapes.Node]:
@@ -168,12 +168,12 @@ class Json(ObjectParser):
             shapes.structure(fields), dec_hook=shapes.convert_value, float_hook=shapes.NumberText
         )
         self._flat = FlatJsonReader.of(fields)
-        decode = self._signed if shapes.has_floats(field.type for field in fields) else self._decoder.decode
+        decode = self._decode_signed if shapes.has_floats(field.type for field in fields) else self._decoder.decode
         super().__init__(fields, decode, UNTYPED.decode)
 
     def parse(self, records: Records) -> ParseResult:
         """Return the values of the good records, and the reasons of the bad ones."""
-        bad = _misencoded(records)
+        bad = _find_misencoded(records)
         plain, record = self._flat.read(records, np.delete(np.arange(records.count), list(bad)))
         others = np.delete(np.arange(records.count), record)
         bad = _too_deep(records, others) | bad
@@ -185,7 +185,7 @@ class Json(ObjectParser):
         fields = pa.concat_tables([plain, judged.fields]).take(pa.array(order))
         return replace(judged, fields=fields, record=together[order])
 
-    def _signed(self, buffer: bytes) -> Any:
+    def _decode_signed(self, buffer: bytes) -> Any:
         """Decode a record, and keep the sign of `-0` in floats."""
         record = self._decoder.decode(buffer)
         if shapes.NEGATIVE_ZERO.search(buffer):
@@ -259,14 +259,14 @@ def _pieces(records: Records, numbers: Ints) -> list[bytes]:
     return [buffer[begin:stop] for begin, stop in zip((start - first).tolist(), (end - first).tolist(), strict=True)]
 
 
-def _shown(node: shapes.Node | None) -> str:
+def _preview(node: shapes.Node | None) -> str:
     if node is None:
         return ""
     text = json.dumps(node.value, ensure_ascii=False, default=str, skipkeys=True)
     return f": {text if len(text) <= MAX_VALUE else text[: MAX_VALUE - 1] + '…'}"
 
 
-def _misencoded(records: Records) -> dict[int, RecordError]:
+def _find_misencoded(records: Records) -> dict[int, RecordError]:
     """Find records that are not UTF-8: check all bytes at once, and record by record only if that fails."""
     buffer = records.buffer
     if buffer.max(initial=0) < SECOND:

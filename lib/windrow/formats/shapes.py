@@ -76,7 +76,7 @@ def column(values: list[Any], field: Field) -> tuple[pa.Array, Flags]:
         return pa.array([None if value is None else bytes(value) for value in values], field.type), np.zeros(
             len(values), np.bool_
         )
-    return _typed(pa.array(values, _written(field.type)), field.type, field.pattern)
+    return _convert(pa.array(values, _written_type(field.type)), field.type, field.pattern)
 
 
 def read_json(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
@@ -93,7 +93,7 @@ def read_json(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
             continue
         if has_floats([field.type]) and NEGATIVE_ZERO.search(text):
             written = json.loads(text.decode(), parse_int=str, parse_float=str)
-            values[number] = _signed(values[number], written, field.type)
+            values[number] = _restore_sign(values[number], written, field.type)
     array, wrong = column(values, field)
     return array, good & ~wrong
 
@@ -110,7 +110,9 @@ def sign_zeros(record: msgspec.Struct, written: dict[str, Any], fields: Sequence
     """Give floats the sign of `-0`, which msgspec drops; `written` is the record with its numbers as texts."""
     for number, field in enumerate(fields):
         if has_floats([field.type]):
-            setattr(record, f"_{number}", _signed(getattr(record, f"_{number}"), written.get(field.name), field.type))
+            setattr(
+                record, f"_{number}", _restore_sign(getattr(record, f"_{number}"), written.get(field.name), field.type)
+            )
 
 
 def nodes(record: dict[str, Any], fields: Sequence[Field]) -> Iterator[Node]:
@@ -127,10 +129,10 @@ def is_raw(field: Field) -> bool:
 
 def is_readable(node: Node) -> bool:
     """Tell whether a time, a decimal or a float32 can be read; other values are always good."""
-    if node.value is None or _written(node.type) == node.type or pa.types.is_nested(node.type):
+    if node.value is None or _written_type(node.type) == node.type or pa.types.is_nested(node.type):
         return True
     text = str(node.value) if pa.types.is_decimal(node.type) else _text(node.value)
-    return not _typed(pa.array([text], pa.string()), node.type, node.field.pattern)[1][0]
+    return not _convert(pa.array([text], pa.string()), node.type, node.field.pattern)[1][0]
 
 
 def has_field_type(node: Node) -> bool:
@@ -170,15 +172,15 @@ def _members(record: dict[str, Any], name: str | None = None) -> list[Any]:
     return [value for pair, value in pairs if name in {None, pair}]
 
 
-def _signed(value: Any, written: Any, type_: pa.DataType) -> Any:
+def _restore_sign(value: Any, written: Any, type_: pa.DataType) -> Any:
     if value is None:
         return None
     if _is_list(type_):
-        return [_signed(element, text, type_.value_type) for element, text in zip(value, written, strict=True)]
+        return [_restore_sign(element, text, type_.value_type) for element, text in zip(value, written, strict=True)]
     if pa.types.is_map(type_):
-        return {name: _signed(member, written[name], type_.item_type) for name, member in value.items()}
+        return {name: _restore_sign(member, written[name], type_.item_type) for name, member in value.items()}
     if pa.types.is_struct(type_):
-        return {name: _signed(member, written[name], type_.field(name).type) for name, member in value.items()}
+        return {name: _restore_sign(member, written[name], type_.field(name).type) for name, member in value.items()}
     if written == "-0" and pa.types.is_floating(type_):
         return Float32Text("-0") if pa.types.is_float32(type_) else -0.0
     return value
@@ -270,36 +272,36 @@ def _whole(type_: pa.DataType) -> Any:
     return Natural
 
 
-def _written(type_: pa.DataType) -> pa.DataType:
+def _written_type(type_: pa.DataType) -> pa.DataType:
     if pa.types.is_temporal(type_) or pa.types.is_float32(type_) or pa.types.is_decimal(type_):
         return pa.string()
     if _is_list(type_):
         size = type_.list_size if pa.types.is_fixed_size_list(type_) else -1
-        return pa.list_(type_.value_field.with_type(_written(type_.value_type)), size)
+        return pa.list_(type_.value_field.with_type(_written_type(type_.value_type)), size)
     if pa.types.is_map(type_):
-        return pa.map_(pa.string(), _written(type_.item_type))
+        return pa.map_(pa.string(), _written_type(type_.item_type))
     if pa.types.is_struct(type_):
-        return pa.struct([field.with_type(_written(field.type)) for field in type_])
+        return pa.struct([field.with_type(_written_type(field.type)) for field in type_])
     return type_
 
 
-def _typed(array: pa.Array, type_: pa.DataType, pattern: str | None) -> tuple[pa.Array, Flags]:
+def _convert(array: pa.Array, type_: pa.DataType, pattern: str | None) -> tuple[pa.Array, Flags]:
     if array.type == type_:
         return array, np.zeros(len(array), np.bool_)
     if pa.types.is_list(type_):
-        values, wrong = _typed(array.values, type_.value_type, pattern)
+        values, wrong = _convert(array.values, type_.value_type, pattern)
         whole = pa.ListArray.from_arrays(array.offsets, values, type=type_, mask=array.is_null())
         return whole, _any(wrong, array.offsets.to_numpy())
     if pa.types.is_fixed_size_list(type_):
-        values, wrong = _typed(array.values, type_.value_type, pattern)
+        values, wrong = _convert(array.values, type_.value_type, pattern)
         whole = pa.FixedSizeListArray.from_arrays(values, type=type_, mask=array.is_null())
         return whole, np.logical_or.reduce(wrong.reshape(-1, type_.list_size), axis=1)
     if pa.types.is_map(type_):
-        values, wrong = _typed(array.items, type_.item_type, pattern)
+        values, wrong = _convert(array.items, type_.item_type, pattern)
         whole = pa.MapArray.from_arrays(array.offsets, array.keys, values, type=type_, mask=array.is_null())
         return whole, _any(wrong, array.offsets.to_numpy())
     if pa.types.is_struct(type_):
-        members = [_typed(array.field(number), field.type, pattern) for number, field in enumerate(type_)]
+        members = [_convert(array.field(number), field.type, pattern) for number, field in enumerate(type_)]
         whole = pa.StructArray.from_arrays([member for member, _ in members], fields=list(type_), mask=array.is_null())
         return whole, np.logical_or.reduce([wrong for _, wrong in members])
     wrong = np.zeros(len(array), np.bool_)

@@ -39,7 +39,7 @@ def decode_chunk(kind: int, body: bytes) -> bytes:
         return b""
     if kind == PADDING:
         return b""
-    content = _decompressed(body[4:]) if kind == COMPRESSED else body[4:]
+    content = _decompress(body[4:]) if kind == COMPRESSED else body[4:]
     if len(content) > CONTENT_BYTES or len(body) < 4:  # noqa: PLR2004 the checksum
         raise SnappyError("a chunk has an impossible size")
     # guard: snappy-checksum
@@ -61,7 +61,7 @@ def _chunks(buffer: bytes) -> Iterator[bytes]:
         yield bytes([kind]) + (len(body) + 4).to_bytes(3, "little") + _checksum(content).to_bytes(4, "little") + body
 
 
-def _decompressed(data: bytes) -> bytes:
+def _decompress(data: bytes) -> bytes:
     size = shift = 0
     for byte in data[:5]:
         size |= (byte & 0x7F) << shift

@@ -63,7 +63,7 @@ class SparkWriter(DepotWriter):
     ) -> int:
         """Append the mapped rows of an input to the depot in one commit."""
         depot = self.depot()
-        with self._mapped(self._rows(input_, after), input_, mapping) as rows, self.engine.lock(self.place):
+        with self._map_rows(self._rows(input_, after), input_, mapping) as rows, self.engine.lock(self.place):
             self.engine.append_written(self.place, rows.write.option("userMetadata", note), transaction)
         commits = self.log.commits(depot.version + 1)
         appended = sum(commit.rows or 0 for commit in commits if commit.version > depot.version)
@@ -77,7 +77,7 @@ class SparkWriter(DepotWriter):
         the query was damaged, the rows are appended under a name of their own. Returns whether that happened.
         """
         before, log = self.depot().version, self.log
-        with self._mapped(cast("DataFrame", input_.handle), input_, mapping) as rows:
+        with self._map_rows(cast("DataFrame", input_.handle), input_, mapping) as rows:
             batch = StreamBatch.of(rows, query, number)
             writer = rows.write.option("userMetadata", batch.note)
             with self.engine.lock(self.place):
@@ -89,7 +89,7 @@ class SparkWriter(DepotWriter):
         return True
 
     @contextmanager
-    def _mapped(self, rows: DataFrame, input_: IngestInput, mapping: ColumnMapping) -> Iterator[DataFrame]:
+    def _map_rows(self, rows: DataFrame, input_: IngestInput, mapping: ColumnMapping) -> Iterator[DataFrame]:
         """Give the rows of an input as messages, to be appended. Raises ExpressionError, TableUnwritableError."""
         try:
             with session_with(self.engine.session, ALIKE), session_with(self.engine.session, WHOLE_TIMES):

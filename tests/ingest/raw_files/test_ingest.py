@@ -194,16 +194,16 @@ class TestOnce:
         """Another writer that commits between the look at the log and the entry does not make a file come in twice."""
         file = written(tmp_path / "file", b"abc")
         into(written(tmp_path / "before", b"1"))
-        real = raw_depot.RawDepot._added
+        real = raw_depot.RawDepot._add_chunks
 
         def second(self: Any, table: DeltaTable, portion: Any, start: str | None) -> int:
-            monkeypatch.setattr(raw_depot.RawDepot, "_added", real)
+            monkeypatch.setattr(raw_depot.RawDepot, "_add_chunks", real)
             taken = [Transaction(name, number) for name, number in portion.numbers(start).items()]
             other = chunks.rows(str(file), [Chunk(1, b"abc", last=True)], NOW)
             write_deltalake(depot, other, mode="append", commit_properties=CommitProperties(app_transactions=taken))
             return real(self, table, portion, start)
 
-        monkeypatch.setattr(raw_depot.RawDepot, "_added", second)
+        monkeypatch.setattr(raw_depot.RawDepot, "_add_chunks", second)
         [result] = into(file)
         assert result.already_ingested
         assert contents(depot)[str(file)] == b"abc"
@@ -230,14 +230,14 @@ class TestOnce:
         """Another raw source that came in between is no conflict: both are there."""
         file = written(tmp_path / "file", b"abc")
         create_depot(depot, None)
-        real = raw_depot.RawDepot._added
+        real = raw_depot.RawDepot._add_chunks
 
         def second(self: Any, table: DeltaTable, portion: Any, start: str | None) -> int:
-            monkeypatch.setattr(raw_depot.RawDepot, "_added", real)
+            monkeypatch.setattr(raw_depot.RawDepot, "_add_chunks", real)
             write_deltalake(depot, chunks.rows("socket", [Chunk(1, b"x", last=True)], NOW), mode="append")
             return real(self, table, portion, start)
 
-        monkeypatch.setattr(raw_depot.RawDepot, "_added", second)
+        monkeypatch.setattr(raw_depot.RawDepot, "_add_chunks", second)
         assert [(result.already_ingested, result.depot_version) for result in into(file)] == [(False, 2)]
         assert contents(depot) == {str(file): b"abc", "socket": b"x"}
 

@@ -47,7 +47,7 @@ def left(depot: str, into: Into, monkeypatch: pytest.MonkeyPatch) -> Callable[[P
     """Ingest a file whose third commit fails."""
 
     def run(file: Path) -> None:
-        real, count = raw_depot.RawDepot._added, []
+        real, count = raw_depot.RawDepot._add_chunks, []
 
         def failing(self: Any, *arguments: Any, **options: Any) -> int:
             count.append(1)
@@ -56,7 +56,7 @@ def left(depot: str, into: Into, monkeypatch: pytest.MonkeyPatch) -> Callable[[P
             return real(self, *arguments, **options)
 
         with monkeypatch.context() as patched:
-            patched.setattr(raw_depot.RawDepot, "_added", failing)
+            patched.setattr(raw_depot.RawDepot, "_add_chunks", failing)
             with pytest.raises(TableUnwritableError):
                 into(file)
         assert files_of(depot) == named(depot)

@@ -78,7 +78,7 @@ class Decompression:
         while True:
             frames, damage = self._frames(both, buffer, at)
             if damage is None:
-                damage = self._unfinished(both, frames[-1].end if frames else at)
+                damage = self._find_endless(both, frames[-1].end if frames else at)
             if damage is not None and all_or_nothing:
                 return False
             self._add(both, frames, int(run.pieces[0, VERSION]))
@@ -117,7 +117,7 @@ class Decompression:
             frames_read.append(item)
         return frames_read, None
 
-    def _unfinished(self, run: ByteRun, at: int) -> Damage | None:
+    def _find_endless(self, run: ByteRun, at: int) -> Damage | None:
         """Return the damage if the frame that begins at a position can have no end."""
         if at < run.buffer.size and run.last:
             return Damage(at, "the last frame is cut short")
@@ -145,7 +145,7 @@ class Decompression:
             frames, damage = self._frames(run, buffer, at, 1)
             if frames:
                 return at
-            if damage is None and self._unfinished(run, at) is None:
+            if damage is None and self._find_endless(run, at) is None:
                 return None
 
     def _add(self, run: ByteRun, frames: Iterable[Frame], since: int, *, at_end: bool = False) -> None:

@@ -65,13 +65,13 @@ def parse(spans: RecordSpans, format_: Format) -> RecordValues:
     while todo.size:
         result: list[pa.Table] = []
         for header, chosen in _by_header(spans, todo).items():
-            table, row, refused = _parsed(spans, chosen, header, format_)
+            table, row, refused = _parse_spans(spans, chosen, header, format_)
             tables.append(table)
             rows.append(row)
             result.append(refused)
         framing = format_.delimited
         before = spans.start.size
-        spans = spans if framing is None else _repaired(spans, pa.concat_tables(result), framing)
+        spans = spans if framing is None else _repair(spans, pa.concat_tables(result), framing)
         bad += result
         todo = np.arange(before, spans.start.size)
     span, fields = np.concatenate([np.empty(0, np.int64), *rows]), pa.concat_tables(tables)
@@ -91,7 +91,9 @@ def _by_header(spans: RecordSpans, chosen: Ints) -> dict[bytes | None, Ints]:
     return {header: chosen[np.isin(spans.segment[chosen], among)] for header, among in groups.items()}
 
 
-def _parsed(spans: RecordSpans, chosen: Ints, header: bytes | None, format_: Format) -> tuple[pa.Table, Ints, pa.Table]:
+def _parse_spans(
+    spans: RecordSpans, chosen: Ints, header: bytes | None, format_: Format
+) -> tuple[pa.Table, Ints, pa.Table]:
     """Parse spans with one header; return the fields, the spans they belong to, and the bad ones."""
     try:
         parser = format_.parser_of(header)
@@ -102,7 +104,7 @@ def _parsed(spans: RecordSpans, chosen: Ints, header: bytes | None, format_: For
     buffer = spans.buffer[first:last]
     start, end = format_.framing.content(buffer, spans.start[chosen] - first, spans.end[chosen] - first)
     parsed = _whole(parser, Records(buffer, start, end), format_.limits.type)
-    return parsed.fields, chosen[parsed.record], _refused(parsed.rejects, chosen)
+    return parsed.fields, chosen[parsed.record], _reject_by_span(parsed.rejects, chosen)
 
 
 def _whole(parser: Parser, records: Records, name: str | None) -> ParseResult:
@@ -136,7 +138,7 @@ def _each_once(parsed: ParseResult, count: int) -> bool:
     return np.array_equal(np.flatnonzero(others), np.sort(named))
 
 
-def _refused(rejects: pa.Table, chosen: Ints) -> pa.Table:
+def _reject_by_span(rejects: pa.Table, chosen: Ints) -> pa.Table:
     """Return the rejects of a parser by span, with the field name in the detail."""
     span = pa.array(chosen[rejects["record"].to_numpy()], pa.int64())
     column, detail = rejects["column"], rejects["detail"]
@@ -152,7 +154,7 @@ def _bad_headers(spans: RecordSpans, format_: Format) -> Iterator[pa.Table]:
             yield uniform_rejects(np.array([span]), error.reason, None, str(error))
 
 
-def _repaired(spans: RecordSpans, bad: pa.Table, framing: DelimitedFraming) -> RecordSpans:
+def _repair(spans: RecordSpans, bad: pa.Table, framing: DelimitedFraming) -> RecordSpans:
     """Return the spans with bad records cut off after their first line, and their remaining lines as new records."""
     cut, ends = [], []
     parents, begins, stops = [], [], []

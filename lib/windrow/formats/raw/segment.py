@@ -61,7 +61,7 @@ class ByteRun:
         """Return the bytes from a position on as chunks, each with the version that released it."""
         if at == self.buffer.size:
             return []
-        pieces, buffer = _behind(self.pieces, at), self.buffer[at:].tobytes()
+        pieces, buffer = _skip_bytes(self.pieces, at), self.buffer[at:].tobytes()
         bounds = np.append(pieces[:, BEGIN], len(buffer)).tolist()
         return [
             QueuedChunk(row[CHUNK], buffer[start:end], False, row[RECEIVED_AT], row[VERSION], b"", offset=row[OFFSET])
@@ -121,7 +121,7 @@ def segments(source: RawSourceState, steps: Iterable[Step], format_: Format) -> 
 
 def _segment(source: RawSourceState, run: ByteRun, format_: Format, gap: int | None = None) -> Segment:
     """Frame the rest of a source and the chunks after it; if a gap follows, in the version `gap`, no bytes are kept."""
-    buffer, pieces = _behind_rest(source, run, gap)
+    buffer, pieces = _join_rest(source, run, gap)
     last, seen = run.last, len(source.tail) if source.has_started else 0
     mark = _mark(source, buffer, format_, last or gap is not None)
     if mark < 0:
@@ -130,13 +130,13 @@ def _segment(source: RawSourceState, run: ByteRun, format_: Format, gap: int | N
             source.name, buffer[:0], pieces[:0], SpanCollector().framed(0, 0), np.empty(0, np.int64), source.header
         )
     if mark:
-        buffer, pieces = buffer[mark:], _behind(pieces, mark)
+        buffer, pieces = buffer[mark:], _skip_bytes(pieces, mark)
     changed = source.fingerprint != format_.fingerprint and source.state >= 0
     framed = format_.framing.frame(buffer, 0 if changed else seen, 0 if changed else source.state, last)
     if gap is not None:
         framed = _cut_rest(framed, len(buffer))
     source.fingerprint, source.state = format_.fingerprint, framed.state
-    source.tail, source.pieces = buffer[framed.tail :].tobytes(), _behind(pieces, framed.tail)
+    source.tail, source.pieces = buffer[framed.tail :].tobytes(), _skip_bytes(pieces, framed.tail)
     header = _header(source, framed, buffer, format_)
     first = np.searchsorted(framed.decided_after - 1, pieces[:, BEGIN])  # the first span that each piece completes
     version = np.repeat(pieces[:, VERSION], np.diff(first, append=framed.decided_after.size))
@@ -145,7 +145,7 @@ def _segment(source: RawSourceState, run: ByteRun, format_: Format, gap: int | N
     return Segment(source.name, buffer, pieces, framed, version, source.header, header, mark)
 
 
-def _behind_rest(source: RawSourceState, run: ByteRun, gap: int | None) -> tuple[ByteArray, Pieces]:
+def _join_rest(source: RawSourceState, run: ByteRun, gap: int | None) -> tuple[ByteArray, Pieces]:
     """Return the rest of a source and a run, and their pieces; the rest takes the version that completes it."""
     if not source.tail:
         return run.buffer, run.pieces
@@ -204,7 +204,7 @@ def _cut_rest(framed: FrameResult, length: int) -> FrameResult:
     )
 
 
-def _behind(pieces: Pieces, at: int) -> Pieces:
+def _skip_bytes(pieces: Pieces, at: int) -> Pieces:
     """Return the pieces of the bytes from a position on."""
     if not pieces.size:
         return pieces

@@ -154,16 +154,16 @@ def stage_chunks(chunks: FramedChunks, partial: pa.Table, format_: Format) -> St
     spans = RecordSpans.of(chunks.segments)
     parts = pa.cpu_count() if format_.limits.type in OWN and len(spans.buffer) >= PARALLEL_BYTES else 1
     if parts == 1:
-        return _staged(chunks, spans, partial, format_)
+        return _stage_spans(chunks, spans, partial, format_)
     pieces = list(split_spans(chunks, spans, -(-spans.start.size // parts) or 1))
-    result = run_parallel([bound(_staged, *piece, partial, format_) for piece in pieces], len(spans.buffer))
+    result = run_parallel([bound(_stage_spans, *piece, partial, format_) for piece in pieces], len(spans.buffer))
     return reduce(add, result)
 
 
 def stage_in_pieces(chunks: FramedChunks, partial: pa.Table, format_: Format, most: int) -> Iterator[StageResult]:
     """Yield what `staged` returns for so many records at a time; the sum is the same."""
     for piece in split_spans(chunks, RecordSpans.of(chunks.segments), most):
-        yield _staged(*piece, partial, format_)
+        yield _stage_spans(*piece, partial, format_)
 
 
 def split_spans(chunks: FramedChunks, spans: RecordSpans, most: int) -> Iterator[tuple[FramedChunks, RecordSpans]]:
@@ -173,12 +173,12 @@ def split_spans(chunks: FramedChunks, spans: RecordSpans, most: int) -> Iterator
         yield FramedChunks([], [], [], 0, 0), spans.between(start, start + most)
 
 
-def _staged(chunks: FramedChunks, spans: RecordSpans, partial: pa.Table, format_: Format) -> StageResult:
+def _stage_spans(chunks: FramedChunks, spans: RecordSpans, partial: pa.Table, format_: Format) -> StageResult:
     values = parse(spans, format_)
     refused = pa.concat_tables([rejects_of(values), pa.Table.from_pylist(list(chunks.rejects), REJECTS)])
     volume = ByteCounts(
         read=chunks.read,
-        framed=_framed(values, chunks.segments) + chunks.excess,
+        framed=_count_framed(values, chunks.segments) + chunks.excess,
         rejected=_bytes(refused, repeated=False),
         repeated=_bytes(refused, repeated=True),
         kept=sum(source.byte_count for source in chunks.touched) - chunks.kept_before,
@@ -186,7 +186,7 @@ def _staged(chunks: FramedChunks, spans: RecordSpans, partial: pa.Table, format_
     return StageResult(fields_of(values), refused, changes(partial, chunks.touched), volume)
 
 
-def _framed(values: RecordValues, segments: Iterable[Segment]) -> int:
+def _count_framed(values: RecordValues, segments: Iterable[Segment]) -> int:
     """Count the bytes of good records, headers and byte-order marks."""
     size = values.spans.end - values.spans.start
     bad = values.bad["record"].to_numpy()

@@ -75,7 +75,7 @@ def can_spread(format_: Format) -> bool:
     return isinstance(framing, DelimitedFraming) and isinstance(framing.automaton, Automaton)
 
 
-def _delimited(format_: Format) -> DelimitedFraming:
+def _framing_of(format_: Format) -> DelimitedFraming:
     ensure(can_spread(format_), "the framing of the format is an automaton")
     return cast("DelimitedFraming", format_.framing)
 
@@ -95,7 +95,7 @@ def _summary(name: str, chunk: QueuedChunk, format_: Format) -> dict[str, Any]:
         "version": chunk.version,
         "digest": chunk.digest,
     }
-    whole = _decoded(chunk, format_)
+    whole = _decode(chunk, format_)
     if whole is None:  # the frames of a codec go on in other chunks, or are damaged
         return row
     content, excess = whole
@@ -103,7 +103,7 @@ def _summary(name: str, chunk: QueuedChunk, format_: Format) -> dict[str, Any]:
     mark = mark_size(bytes(content[: len(BYTE_ORDER_MARK)]), chunk.last) if begins else 0
     if mark < 0:  # only the next chunk can tell
         return row
-    automaton = cast("Automaton", _delimited(format_).automaton)
+    automaton = cast("Automaton", _framing_of(format_).automaton)
     summary = automaton.summary(np.frombuffer(content, np.uint8)[mark:])
     first, final = ([at + mark if at >= 0 else at for at in ends] for ends in (summary.first, summary.last))
     head = bytes(content[: max(first[0], 0)]) if chunk.number == 1 and format_.header is not None else None
@@ -111,7 +111,7 @@ def _summary(name: str, chunk: QueuedChunk, format_: Format) -> dict[str, Any]:
     return row | totals | {"mark": mark, "head": head, "size": len(content), "excess": excess}
 
 
-def _decoded(chunk: QueuedChunk, format_: Format) -> tuple[bytes | memoryview, int] | None:
+def _decode(chunk: QueuedChunk, format_: Format) -> tuple[bytes | memoryview, int] | None:
     """Return the content of a chunk, and how many bytes its frames are longer than theirs; None if it is not whole."""
     if format_.codec == "none":
         return chunk.content, 0
@@ -123,14 +123,14 @@ def plan_source(source: RawSourceState, rows: list[Mapping[str, Any]], format_: 
 
     This advances the queue of the source.
     """
-    framing = _delimited(format_)
+    framing = _framing_of(format_)
     waiting = source.queue.waiting or source.encoded or source.state < 0
     if waiting or (source.tail and source.fingerprint != format_.fingerprint):
         return None
     by_chunk = {(row["sequence"], row["version"]): row for row in rows}
     if len(by_chunk) < len(rows) or any(row["after"] is None for row in rows):
         return None
-    taken = _taken(source, rows, format_)
+    taken = _take_chunks(source, rows, format_)
     if taken is None:
         return None
     steps = [by_chunk[step.chunk.number, step.chunk.version] for step in taken]
@@ -153,7 +153,7 @@ def plan_source(source: RawSourceState, rows: list[Mapping[str, Any]], format_: 
     return None if length > framing.max_record_bytes else SourcePlan(source, taken, bodies)
 
 
-def _taken(source: RawSourceState, rows: list[Mapping[str, Any]], format_: Format) -> list[ReleasedChunk] | None:
+def _take_chunks(source: RawSourceState, rows: list[Mapping[str, Any]], format_: Format) -> list[ReleasedChunk] | None:
     """Take the chunks from the queue; None unless all of them are taken and none is held."""
     names, limits = ("last", "received_at", "version", "digest"), format_.limits
     chunks = (QueuedChunk(row["sequence"], b"", *(row[name] for name in names)) for row in rows)
@@ -178,10 +178,10 @@ def cut_chunks(
     rows: pa.Table, planned: Bodies, format_: Format
 ) -> Iterator[tuple[Segment | None, list[dict[str, Any]]]]:
     """Cut the chunks of planned sources: yield the records of each body, and the bytes outside it as `RESTS`."""
-    framing = _delimited(format_)
+    framing = _framing_of(format_)
     for name, chunks in chunks_by_source(rows).items():
         for chunk in chunks if name in planned else ():
-            whole = _decoded(chunk, format_)
+            whole = _decode(chunk, format_)
             ensure(whole is not None, "a chunk has whole frames in both passes")
             content = whole[0] if whole else b""
             body = planned[name].get((chunk.number, chunk.version))

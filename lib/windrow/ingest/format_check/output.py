@@ -45,7 +45,7 @@ class Output:
             return
         delimiter = self._format.framing.delimiter if isinstance(self._format.framing, DelimitedFraming) else b""
         before = delimiter if source != self._source and self._end and not self._end.endswith(delimiter) else b""
-        needed = self._needed(header)
+        needed = self._header_for(header)
         if needed is not None and self._header is None and self._file is None:
             before = needed + delimiter
         elif needed != self._header:
@@ -53,7 +53,7 @@ class Output:
         self._source, self._end, self._header = source, written[-len(delimiter) :], needed
         self._write(before + written)
 
-    def _needed(self, header: bytes | None) -> bytes | None:
+    def _header_for(self, header: bytes | None) -> bytes | None:
         """Return the header that the records need, None if the header is bad and so is a reject itself."""
         try:
             self._format.parser_of(header)

@@ -136,13 +136,13 @@ class CheckedSource:
         buffer = np.frombuffer(self.tail + content, np.uint8)
         newlines = np.flatnonzero(buffer == NEWLINE)
         rejects = staged.rejects.sort_by([("chunk", "ascending"), ("offset", "ascending")])
-        first = [self._placed(reject, newlines) for reject in rejects.slice(0, self.most).to_pylist()]
+        first = [self._locate(reject, newlines) for reject in rejects.slice(0, self.most).to_pylist()]
         left = sources_of(self.partial)[self.name]
         self.line += int(np.searchsorted(newlines, buffer.size - len(left.tail)))
         self.start, self.tail = self.byte_count - len(left.tail), left.tail
         return Piece(staged, rejects, first, left.header)
 
-    def _placed(self, reject: dict[str, Any], newlines: npt.NDArray[np.intp]) -> dict[str, Any]:
+    def _locate(self, reject: dict[str, Any], newlines: npt.NDArray[np.intp]) -> dict[str, Any]:
         """Return a reject with its place in the file; a chunk that cannot be decompressed is where it would begin."""
         inside = reject["offset"]
         offset = self.byte_count if inside is None else (reject["chunk"] - 1) * PIECE_BYTES + inside
@@ -183,7 +183,7 @@ class FormatChecker:
             with_codec = format_of(settings.format)
         self.format: Format = replace(with_codec, codec="none")  # a file is decompressed before it is cut
         self._columns = columns_of(self.format.parser.schema)
-        self._conversion, self._note = self._converted(settings)
+        self._conversion, self._note = self._conversion_of(settings)
         self._fields = {field.name: type_text(field) for field in parse(settings.format.fields)}
 
     def files(
@@ -207,7 +207,7 @@ class FormatChecker:
             for file in named:
                 content = Content(file, PIECE_BYTES, passed)
                 totals.files.append(self._file(file, content, received_at, totals, output))
-        return self._checked(totals)
+        return self._check_result(totals)
 
     def _file(
         self, file: str, content: Content, received_at: int, totals: CheckTotals, output: Output | None
@@ -226,7 +226,7 @@ class FormatChecker:
         ensure(source.byte_count == framed + refused, f"{file}: each byte is in a good record or in a bad one")
         return CheckedFile(file, source.byte_count, good, count, rejected, refused)
 
-    def _checked(self, totals: CheckTotals) -> FormatCheckResult:
+    def _check_result(self, totals: CheckTotals) -> FormatCheckResult:
         names = self.format.parser.schema.names
         schema = with_places(self.format.parser.schema)
         sample = pa.concat_tables([schema.empty_table(), *(rows.select(schema.names) for rows in totals.sample)])
@@ -244,7 +244,7 @@ class FormatChecker:
             note=note,
         )
 
-    def _converted(self, settings: Settings) -> tuple[Conversion | None, str | None]:
+    def _conversion_of(self, settings: Settings) -> tuple[Conversion | None, str | None]:
         """Return the conversion of records to messages, or None and the reason why there is none."""
         try:
             mapping = mapping_of(settings.depot_columns, self._columns, rejects=True)

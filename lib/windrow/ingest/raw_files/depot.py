@@ -126,7 +126,7 @@ class RawDepot:
         """
         with commit_lock(self.location):
             try:
-                return self._committed(portion, latest)
+                return self._commit(portion, latest)
             except InputFileError:
                 self.discard(portion)
                 raise
@@ -142,7 +142,7 @@ class RawDepot:
         """Remove the files of a portion."""
         discard(self.store, [file.path for file in portion.added])
 
-    def _committed(self, portion: FilePart, latest: FilePart) -> tuple[int, bool] | None:
+    def _commit(self, portion: FilePart, latest: FilePart) -> tuple[int, bool] | None:
         left = ATTEMPTS
         while True:
             left -= 1
@@ -158,12 +158,12 @@ class RawDepot:
             if not portion.start and _may_be_another(table, latest):
                 return None
             try:
-                return self._added(table, portion, latest.begin), False
+                return self._add_chunks(table, portion, latest.begin), False
             except CommitFailedError:
                 if not left:
                     raise
 
-    def _added(self, table: DeltaTable, portion: FilePart, begin: str | None) -> int:
+    def _add_chunks(self, table: DeltaTable, portion: FilePart, begin: str | None) -> int:
         metrics = {"num_added_files": len(portion.added), "num_removed_files": 0, "num_added_rows": portion.rows}
         metadata = {NOTE: portion.name, BYTES: str(portion.byte_count - portion.start), "operationMetrics": metrics}
         numbers = portion.numbers(begin)

@@ -72,10 +72,10 @@ def ingest(  # noqa: PLR0913 - the options of the command
     reading = RawFileReader(depot, now, chunk_bytes, max_commit_bytes, part or FormatSettings(), passed)
     with closing(reading.in_order(sources, readers)) as portions:
         for _ in sources:
-            yield _committed(depot, portions)
+            yield _commit_portions(depot, portions)
 
 
-def _committed(depot: RawDepot, portions: Iterator[FilePart]) -> RawIngestResult:
+def _commit_portions(depot: RawDepot, portions: Iterator[FilePart]) -> RawIngestResult:
     """Commit the portions of the next file, each as soon as its content is known to be new."""
     contents: list[FilePart] = []
     added: list[FilePart] = []
@@ -118,12 +118,12 @@ def _sources(files: Sequence[str], raw_source: str | None) -> list[SourceFile]:
         if "://" in file:
             raise InputFileError(f"{file} is not a local file", "Pipe it in: windrow ingest - --raw-source NAME.")
     return [
-        SourceFile(file, _named(file if raw_source is None else raw_source), file_size(file, InputFileError))
+        SourceFile(file, _source_text(file if raw_source is None else raw_source), file_size(file, InputFileError))
         for file in files
     ]
 
 
-def _named(raw_source: str) -> str:
+def _source_text(raw_source: str) -> str:
     try:
         encoded = raw_source.encode()
     except UnicodeEncodeError as error:

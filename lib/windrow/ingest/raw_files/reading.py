@@ -115,7 +115,7 @@ class RawFileReader:
             yield _portion(source, 0, FIRST - 1, seen, content.byte_count)
             return
         start = self.depot.begun(source.raw_source)
-        rest = _passed_over(pieces, start, seen)
+        rest = _skip(pieces, start, seen)
         chunks = self._chunks_before(source, start, seen, bool(rest)) if start else FIRST - 1
         pieces = chain([rest], pieces)
         written = ChunkFiles(self.depot.store, uuid4().hex, source.raw_source, self.now())
@@ -169,7 +169,7 @@ class _Ahead:
         self._future.add_done_callback(left)
 
 
-def _passed_over(pieces: Iterator[bytes], byte_count: int, seen: RunningDigest) -> bytes:
+def _skip(pieces: Iterator[bytes], byte_count: int, seen: RunningDigest) -> bytes:
     """Take so many bytes from the pieces; return the next ones, none at the end."""
     while piece := next(pieces, b""):
         within = byte_count - seen.byte_count
