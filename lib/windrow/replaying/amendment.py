@@ -103,7 +103,7 @@ def amend(
     late = late_messages(book, other, streams or {})
     old = batches_in(book, late.ranges, settings.max_memory_bytes)
     new = cut(batches_in(other, late.ranges, settings.max_memory_bytes), late.ranges, progress.max_delay_us)
-    difference = _paired(old, new, late.rejected)
+    difference = _pair_batches(old, new, late.rejected)
     sizes = difference.gone.num_rows, difference.fresh.num_rows, difference.rejected.num_rows
     rules = recorded_rules(progress.rules)
     if not any(sizes):
@@ -132,7 +132,7 @@ def _require_branch(book: Ledger, branch: Ledger) -> None:
         )
 
 
-def _paired(old: pa.Table, new: pa.Table, late: pa.Table) -> _Difference:
+def _pair_batches(old: pa.Table, new: pa.Table, late: pa.Table) -> _Difference:
     """Find the amended batch of each message that is let in, and of the first message of each batch that goes.
 
     Raises DepotChangedError if the batches that come do not have exactly the messages of those that go, and these.

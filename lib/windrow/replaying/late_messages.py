@@ -65,7 +65,7 @@ def late_messages(book: Ledger, branch: Ledger, streams: Streams) -> LateMessage
     late = rejected.filter(pa.array(unpaired[: rejected.num_rows]))
     late = late.filter(pc.is_in(late["reason"], pa.array(REASONS)))
     late = late.filter(pa.array(_before(late, cuts))).combine_chunks()
-    return _placed(book, late, cuts, gone) if late.num_rows else LateMessages(late, {})
+    return _locate(book, late, cuts, gone) if late.num_rows else LateMessages(late, {})
 
 
 def superseded_ids(ledger: Ledger) -> pa.Array:
@@ -111,31 +111,31 @@ def _cuts(book: Ledger, branch: Ledger, where: str) -> Mapping[bytes, int]:
     cuts: dict[bytes, int] = {}
     for ledger in (book, branch):
         opened = to_plain_types(ledger.rows("open", "source, key, min(window_start) AS at", where, "GROUP BY ALL"))
-        for stream, at in zip(_encoded(opened), microseconds(opened["at"]).tolist(), strict=True):
+        for stream, at in zip(_encode(opened), microseconds(opened["at"]).tolist(), strict=True):
             cuts[stream] = min(at, cuts.get(stream, LAST))
     return cuts
 
 
 def _before(messages: pa.Table, cuts: Mapping[bytes, int]) -> Any:
     """Tell which messages are before the cut of their stream; those without a stream or a time are not."""
-    at = np.array([cuts.get(stream, LAST) for stream in _encoded(messages)], np.int64)
+    at = np.array([cuts.get(stream, LAST) for stream in _encode(messages)], np.int64)
     valid = pc.and_(pc.is_valid(messages["key"]), pc.is_valid(messages["event_time"]))
     time = pc.fill_null(times_to_numbers(messages.select(["event_time"]))["event_time"], LAST)
     return valid.to_numpy() & (time.to_numpy() < at)
 
 
-def _placed(book: Ledger, late: pa.Table, cuts: Mapping[bytes, int], gone: pa.Array) -> LateMessages:
+def _locate(book: Ledger, late: pa.Table, cuts: Mapping[bytes, int], gone: pa.Array) -> LateMessages:
     """Return late messages with their ranges, without those whose window is not before the cut."""
-    with_late, windows = {*_encoded(late)}, dict[bytes, set[tuple[int, int]]]()
+    with_late, windows = {*_encode(late)}, dict[bytes, set[tuple[int, int]]]()
     for piece in book.pieces(AMENDABLE, "id, source, key, window_start, window_end"):
         rows = times_to_numbers(to_plain_types(without(piece, gone)))
         bounds = rows["window_start"].to_pylist(), rows["window_end"].to_pylist()
-        for stream, begin, end in zip(_encoded(rows), *bounds, strict=True):
+        for stream, begin, end in zip(_encode(rows), *bounds, strict=True):
             if stream in with_late:
                 windows.setdefault(stream, set()).add((begin, end))
     ordered = {stream: sorted(windows.get(stream, ())) for stream in with_late}
     moments = microseconds(late["event_time"]).tolist()
-    streams, places = _encoded(late), list[tuple[int, int] | None]()
+    streams, places = _encode(late), list[tuple[int, int] | None]()
     ranges: dict[bytes, set[tuple[int, int]]] = {}
     for stream, time in zip(streams, moments, strict=True):
         place = _range(ordered[stream], time, cuts.get(stream, LAST))
@@ -160,7 +160,7 @@ def _parts(batches: pa.Table, ranges: Ranges) -> tuple[Ints, Ints, Ints]:
     bounds = [microseconds(batches[name]).tolist() for name in ("window_start", "window_end")]
     parts = [
         (row, *part)
-        for row, (stream, *window) in enumerate(zip(_encoded(batches), *bounds, strict=True))
+        for row, (stream, *window) in enumerate(zip(_encode(batches), *bounds, strict=True))
         for part in _within(ranges.get(stream, ()), *window)
     ]
     row, begin, end = np.array(parts, np.int64).reshape(-1, 3).T
@@ -214,6 +214,6 @@ def cut(batches: pa.Table, ranges: Ranges, max_delay: int) -> pa.Table:
     return result
 
 
-def _encoded(rows: pa.Table) -> list[bytes]:
+def _encode(rows: pa.Table) -> list[bytes]:
     encoded: list[bytes] = canonical.fields([combine_chunks(rows[name]) for name in STREAM]).to_pylist()
     return encoded

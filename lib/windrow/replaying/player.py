@@ -115,7 +115,7 @@ class SegmentReplayer:
         self._change(leg.rules)
         if leg.accepted is not None:
             self._microbatch(leg.rules).run_accept(_commit(source, leg.accepted))
-            self._committed(0)
+            self._report_commit(0)
         self._ticks = pa.concat_tables([self._ticks, ticks_of(leg.ticks)]).combine_chunks()
         reached = self._microbatch(leg.rules).primed.reached.depot_version
         if reached < leg.depot_version:
@@ -134,7 +134,7 @@ class SegmentReplayer:
         if leg.flushed_at is not None:
             self._tick(leg.rules)
             self._microbatch(leg.rules).run_tick(leg.flushed_at, "flush")
-            self._committed(0)
+            self._report_commit(0)
         if leg.next_rules is not None:
             self._change(leg.next_rules)
 
@@ -175,14 +175,14 @@ class SegmentReplayer:
                     raise InternalError(f"depot versions {reached + 1} to {stop} have messages, and none arrived")
                 messages = before_tick.parse(microbatch.primed.partial)
             committed = microbatch.run_messages({None: DepotRead(messages, arrivals.listed.fingerprints)}, leg.latest)
-            self._committed(committed.message_count)
+            self._report_commit(committed.message_count)
 
     def _tick(self, rules: str, last_version: int | None = None) -> None:
         """Play the ticks up to a depot version (default: all) as one, if they raise a floor."""
         floors, self._ticks = split(self._ticks, last_version)
         if len(floors.source):
             self._microbatch(rules).run_tick(floors)
-            self._committed(0)
+            self._report_commit(0)
 
     def _change(self, rules: str) -> None:
         """Put rules in force, if they are not."""
@@ -191,7 +191,7 @@ class SegmentReplayer:
             self._tick(microbatch.primed.rules)
             microbatch = self._microbatch(rules)
             microbatch.run_change(self._batcher(rules).cuts_after_change(microbatch.primed))
-            self._committed(0)
+            self._report_commit(0)
         self._rules = rules
 
     def _microbatch(self, rules: str) -> MicrobatchAttempt:
@@ -206,7 +206,7 @@ class SegmentReplayer:
     def _batcher(self, rules: str) -> Batcher:
         return Batcher(recorded_rules(rules), only=self._streams)
 
-    def _committed(self, messages: int) -> None:
+    def _report_commit(self, messages: int) -> None:
         self.microbatches += 1
         self._messages += messages
         self._played(self._messages)

@@ -30,15 +30,15 @@ class Chart:
 
 def charts_of(book: Ledger, history: pa.Table | None, source: str | None) -> tuple[list[Chart], str]:
     """Return the pictures of a batcher, or none and the reason; the timeline is of a source, or of all."""
-    return _drawn(lambda: _batcher_charts(book, history, source))
+    return _draw_charts(lambda: _batcher_charts(book, history, source))
 
 
 def topology_charts(history: pa.Table | None) -> tuple[list[Chart], str]:
     """Return the picture of the microbatches of a topology, or none and the reason."""
-    return _drawn(lambda: _microbatches(history, ""))  # `windrow plot` draws no topology
+    return _draw_charts(lambda: _microbatches(history, ""))  # `windrow plot` draws no topology
 
 
-def _drawn(draw: Callable[[], Iterator[Chart]]) -> tuple[list[Chart], str]:
+def _draw_charts(draw: Callable[[], Iterator[Chart]]) -> tuple[list[Chart], str]:
     try:
         from windrow.reading import plot
 

@@ -57,7 +57,12 @@ def environment(*packages: str) -> Environment:
 
     loader = ChoiceLoader([PackageLoader(package) for package in (*packages, "windrow.report")])
     jinja = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, finalize=_shown, trim_blocks=True, lstrip_blocks=True
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_plain_text,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     jinja.filters["short"] = _short
     jinja.filters["short_time"] = short_time
@@ -66,7 +71,7 @@ def environment(*packages: str) -> Environment:
     return jinja
 
 
-def _shown(value: Any) -> Any:
+def _plain_text(value: Any) -> Any:
     """Return what the page shows of a value; what is markup already is not a plain text."""
     return printable(value) if type(value) is str else "" if value is None else value
 

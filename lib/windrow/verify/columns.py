@@ -75,7 +75,7 @@ def multiset_difference(left: pa.Table, right: pa.Table) -> tuple[pa.Table, pa.T
 
 def identifier(kind: str, *components: pa.ChunkedArray) -> pa.ChunkedArray:
     """Join components as ids do: `%`, `/` and NUL are encoded, NULL is `%N`."""
-    return pc.binary_join_element_wise(pa.scalar(kind), *(_encoded(component) for component in components), "/")
+    return pc.binary_join_element_wise(pa.scalar(kind), *(_encode(component) for component in components), "/")
 
 
 def version_in_id(rejected: pa.Table) -> pa.ChunkedArray:
@@ -84,7 +84,7 @@ def version_in_id(rejected: pa.Table) -> pa.ChunkedArray:
     return pc.struct_field(parts, "version").cast(pa.int64())
 
 
-def _encoded(component: pa.ChunkedArray) -> pa.ChunkedArray:
+def _encode(component: pa.ChunkedArray) -> pa.ChunkedArray:
     text = component.cast(pa.string())
     for special, code in (("%", "%25"), ("/", "%2F"), ("\0", "%00")):
         text = pc.replace_substring(text, special, code)

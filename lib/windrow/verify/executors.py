@@ -96,7 +96,7 @@ class ExecutorParts:
         lean = self.messages.withColumn("payload", F.lit(None).cast(payload))
         task = partial(_answer, query, relations, self._depot_rows, self.max_memory_bytes)
         nothing = [batch["answer"][0].as_py() for batch in task(iter(()))]  # there may be no task
-        answers = [*nothing, *self._collected(lean, task)]
+        answers = [*nothing, *self._collect(lean, task)]
         return pa.concat_tables(map(pickle.loads, answers))
 
     def check(
@@ -124,7 +124,7 @@ class ExecutorParts:
             frames.append(rows.mapInArrow(writing, from_arrow_schema(BLOCKS)))
         shuffled = reduce(DataFrame.union, frames).repartition(self.count, "bucket")
         known = self.snapshot, self.depot, derivation, relations  # without rows
-        for answer in self._collected(shuffled, partial(_check, *known, schemas, self.max_memory_bytes)):
+        for answer in self._collect(shuffled, partial(_check, *known, schemas, self.max_memory_bytes)):
             result = pickle.loads(answer)  # noqa: S301 - our own task wrote it
             if not isinstance(result, PartResult):
                 raise TableUnwritableError(*result)
@@ -139,7 +139,7 @@ class ExecutorParts:
         payload = self.ledger.payload
         return lambda rows: {"depot": message_rows(added_messages(rows, payload))}
 
-    def _collected(self, frame: DataFrame, task: Batches) -> list[bytes]:
+    def _collect(self, frame: DataFrame, task: Batches) -> list[bytes]:
         """Return the answers of tasks over the rows of a frame. Raises TableUnreadableError."""
         try:
             with session_with(frame.sparkSession, small_batches(frame.sparkSession)):

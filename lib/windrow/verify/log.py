@@ -87,13 +87,13 @@ def check_commits(location: str, snapshot: LedgerContents, log: Log, depot: Log,
 
     Commits without a note are compared with the version before from version `since` on.
     """
-    yield from _noted(snapshot, log)
+    yield from _check_notes(snapshot, log)
     yield from _progress(snapshot, depot)
     for version in log.lasting(snapshot.version):
         if version <= since:
             continue
         try:
-            yield from _changed_by(location, version)
+            yield from _check_change(location, version)
         except (NotFoundError, TableUnreadableError):
             yield f"ledger version {version}, which no microbatch committed: the one before cannot be read"
 
@@ -131,7 +131,7 @@ def check_fingerprints(versions: pa.Table, depot: Log) -> Iterator[Difference]:
     yield from difference_in_rows("depot commits", expected, pa.Table.from_pylist(wrong), "versions that were replaced")
 
 
-def _noted(snapshot: LedgerContents, log: Log) -> Iterator[Difference]:
+def _check_notes(snapshot: LedgerContents, log: Log) -> Iterator[Difference]:
     """Check that each row of the history agrees with the note of its commit, if the log still has it."""
     rows = snapshot.history.select(list(NOTED))
     notes = [note for version, note in log.notes.items() if version <= snapshot.version and "token" in note]
@@ -163,7 +163,7 @@ def _progress(snapshot: LedgerContents, depot: Log) -> Iterator[Difference]:
     yield from difference_in_rows("progress row", expected, pa.Table.from_pylist(wrong), "columns")
 
 
-def _changed_by(location: str, version: int) -> Iterator[Difference]:
+def _check_change(location: str, version: int) -> Iterator[Difference]:
     """Compare history and progress before and after a commit without a note.
 
     If the count of microbatches grew by one, the commit is a microbatch: Spark cannot add a note everywhere.

@@ -135,13 +135,13 @@ def match(
     for statement in (UNEVEN, UNMATCHED):
         connection.execute(statement, last)
     matched = MessageMatch(*connection.execute(COUNTS, last).fetchall()[0])
-    findings = [*_located(connection, "lost", "in a batch or rejected", "more > 0", matched.lost)]
+    findings = [*_locate(connection, "lost", "in a batch or rejected", "more > 0", matched.lost)]
     if depot.readable == depot.first:
         # Else it cannot be told from the messages of versions that can no longer be read.
         is_known = "more < 0 AND depot_version IS NOT NULL"
-        findings += _located(connection, "duplicated", "as often as in the depot", is_known, matched.duplicated)
+        findings += _locate(connection, "duplicated", "as often as in the depot", is_known, matched.duplicated)
         is_unknown = "more < 0 AND depot_version IS NULL"
-        findings += _located(connection, "unexpected", "only messages of the depot", is_unknown, matched.unexpected)
+        findings += _locate(connection, "unexpected", "only messages of the depot", is_unknown, matched.unexpected)
     query = REJECTED_FROM.format(first=depot.first, readable=depot.readable, **last)
     what = "messages of another version"
     findings += differing_rows(connection, "rejected from", "the depot version that the id names", query, what)
@@ -189,7 +189,7 @@ def check_amendments(ledger: Ledger) -> Iterator[Difference]:
     yield from difference_in_rows("amended batches", "messages in their window", windows, "batches")
 
 
-def _located(connection: DuckDBPyConnection, check: str, expected: str, where: str, count: int) -> Iterator[Difference]:
+def _locate(connection: DuckDBPyConnection, check: str, expected: str, where: str, count: int) -> Iterator[Difference]:
     """Yield the difference for some messages, with examples that say where each one is."""
     if not count:
         return

@@ -95,7 +95,7 @@ def check(
     if docs is not None and Path(docs).exists() and not Path(docs).is_dir():
         raise OutputFileError(f"{docs} is a file", "Name a directory for the Data Docs.")
     import_meanwhile()
-    with quiet(), _opened(spark, ledger, suites) as (version, rows, rows_of_user):
+    with quiet(), _open_rows(spark, ledger, suites) as (version, rows, rows_of_user):
         by_state = rows.ask("SELECT state, count(*) AS rows FROM {batch} GROUP BY state").to_pylist()
         counts = dict.fromkeys(STATES, 0) | {row["state"]: row["rows"] for row in by_state}
         ours = (
@@ -109,15 +109,15 @@ def check(
         context = fresh_context()
         outcomes = []
         for done, suite in enumerate(suites_to_run, 2):
-            results = _validated(context, suite, rows, rows_of_user)
+            results = _validate(context, suite, rows, rows_of_user)
             outcomes += [_outcome(suite.name, result) for result in results]
             progress(suite.name, done, steps)
-        place = None if docs is None else _documented(context, Path(docs).absolute())
+        place = None if docs is None else _write_data_docs(context, Path(docs).absolute())
     return QualityResult(ledger, version, counts, tuple(outcomes), place)
 
 
 @contextmanager
-def _opened(
+def _open_rows(
     spark: SparkSession | None, ledger: str, suites: Sequence[ExpectationSuite] | None
 ) -> Iterator[tuple[int, Rows, Rows]]:
     """Yield the version, and its rows for Windrow's expectations and for those of the user, which may need Spark."""
@@ -154,7 +154,7 @@ def _without_spark(suite: ExpectationSuite) -> ExpectationSuite:
     return library().ExpectationSuite(name=suite.name, expectations=runnable)
 
 
-def _validated(context: Any, suite: ExpectationSuite, rows: Rows, rows_of_user: Rows) -> list[Any]:
+def _validate(context: Any, suite: ExpectationSuite, rows: Rows, rows_of_user: Rows) -> list[Any]:
     """Return the results of a suite in the order of its expectations."""
     if rows is rows_of_user:
         return _results(context, suite, rows)
@@ -184,7 +184,7 @@ def _outcome(suite: str, result: Any) -> Outcome:
     config = result.expectation_config
     meta = config.meta or {}
     name = str(meta.get("name") or config.type)
-    raised = _raised(result.exception_info or {})
+    raised = _first_exception(result.exception_info or {})
     if raised:
         raise ExpectationBrokenError(
             f"the expectation {name} of {suite} did not run: {first_line(Exception(raised))}",
@@ -209,7 +209,7 @@ def _outcome(suite: str, result: Any) -> Outcome:
     )
 
 
-def _raised(info: dict[str, Any]) -> str:
+def _first_exception(info: dict[str, Any]) -> str:
     """Return the message of the first exception: there is one for the expectation, or one for each of its metrics."""
     infos = [info, *(part for part in info.values() if isinstance(part, dict))]
     return next((str(info.get("exception_message")) for info in infos if info.get("raised_exception")), "")
@@ -222,7 +222,7 @@ def _value(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
-def _documented(context: Any, directory: Path) -> str:
+def _write_data_docs(context: Any, directory: Path) -> str:
     """Write Data Docs, static pages of all results, and return the path of the first."""
     try:
         directory.mkdir(parents=True, exist_ok=True)

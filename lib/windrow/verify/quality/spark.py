@@ -80,7 +80,7 @@ def spark_rows(spark: SparkSession, ledger: str) -> Iterator[tuple[int, SparkRow
     """
     from windrow.rows.frame import PersistedFrame
 
-    version, frame = _pinned(spark, ledger)
+    version, frame = _pin_version(spark, ledger)
     persisted = PersistedFrame()
     try:
         rows = SparkRows(persisted.keep(frame))
@@ -90,7 +90,7 @@ def spark_rows(spark: SparkSession, ledger: str) -> Iterator[tuple[int, SparkRow
         persisted.release()
 
 
-def _pinned(spark: SparkSession, ledger: str) -> tuple[int, DataFrame]:
+def _pin_version(spark: SparkSession, ledger: str) -> tuple[int, DataFrame]:
     from pyspark.errors import AnalysisException
 
     table = reference(ledger)

@@ -26,13 +26,13 @@ def check_raw(snapshot: LedgerContents, depot: DepotMessages) -> Iterator[Differ
     if depot.formatted is None:
         return
     yield from _bytes(snapshot, raw, depot.formatted)
-    yield from _refused(snapshot, raw, depot.formatted)
+    yield from _check_rejections(snapshot, raw, depot.formatted)
     if depot.several is not None:
         yield from difference_in_rows(
             "records of several lines", "one record by the grammar", depot.several, "hold several"
         )
     if snapshot.progress.depot_version == depot.last:
-        yield from _unfinished(raw, depot.formatted)
+        yield from _check_partial_rows(raw, depot.formatted)
 
 
 def _balance(raw: RawRows) -> Iterator[Difference]:
@@ -85,7 +85,7 @@ def _bytes(snapshot: LedgerContents, raw: RawRows, formatted: RawRows) -> Iterat
     yield from difference_in_rows("bytes read", expected, rows, "microbatches")
 
 
-def _refused(snapshot: LedgerContents, raw: RawRows, formatted: RawRows) -> Iterator[Difference]:
+def _check_rejections(snapshot: LedgerContents, raw: RawRows, formatted: RawRows) -> Iterator[Difference]:
     """Check that exactly what the format refuses is rejected, complete and by the microbatch that read it."""
     there = formatted.rejected
     there = there.filter(pc.less_equal(there["version"], snapshot.progress.depot_version))
@@ -93,20 +93,20 @@ def _refused(snapshot: LedgerContents, raw: RawRows, formatted: RawRows) -> Iter
     names = [*PLACE, "content", "microbatch"]
     there, rejected = there.select(names), raw.rejected.select(names)
     expected = "what the format refuses of the depot, each once"
-    missing, other = map(_shown, multiset_difference(there, rejected))
+    missing, other = map(_as_examples, multiset_difference(there, rejected))
     yield from difference_in_rows("refused by the format", expected, missing, "missing or different in the ledger")
     yield from difference_in_rows("refused by the format", expected, other, "in the ledger, not in the depot")
 
 
-def _unfinished(raw: RawRows, formatted: RawRows) -> Iterator[Difference]:
+def _check_partial_rows(raw: RawRows, formatted: RawRows) -> Iterator[Difference]:
     """Check that the partial rows hold what is unfinished in the depot."""
     expected = "what is unfinished in each raw source"
-    missing, other = map(_shown, multiset_difference(formatted.partial, raw.partial))
+    missing, other = map(_as_examples, multiset_difference(formatted.partial, raw.partial))
     yield from difference_in_rows("unfinished", expected, missing, "partial rows missing or different in the ledger")
     yield from difference_in_rows("unfinished", expected, other, "partial rows that the depot does not give")
 
 
-def _shown(rows: pa.Table) -> pa.Table:
+def _as_examples(rows: pa.Table) -> pa.Table:
     """Return rows as examples, with the number of bytes in place of the bytes, which may be many."""
     names = [name for name in (*PLACE, "last", "detail", "microbatch") if name in rows.column_names]
     return rows.select(names).append_column("bytes", pc.binary_length(rows["content"]))

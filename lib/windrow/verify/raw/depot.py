@@ -65,7 +65,7 @@ def read_raw_depot(
 
     def messages() -> Iterator[pa.Table]:
         for part in divide([chunks.byte_count], chunks.max_memory_bytes) or [()]:
-            formatted, *others = _formatted(chunks.read("chunks", part).read_all(), ledger)
+            formatted, *others = _format_chunks(chunks.read("chunks", part).read_all(), ledger)
             beside.append(tuple(others))
             yield from formatted
 
@@ -74,7 +74,7 @@ def read_raw_depot(
     return DepotMessages(per_version, first, first, last, formatted=RawRows(*raw), several=several)
 
 
-def _formatted(rows: pa.Table, ledger: Ledger) -> tuple[list[pa.Table], pa.Table, pa.Table, pa.Table, pa.Table]:
+def _format_chunks(rows: pa.Table, ledger: Ledger) -> tuple[list[pa.Table], pa.Table, pa.Table, pa.Table, pa.Table]:
     """Format all chunks of some raw sources; return messages, `RawRows`, and the places of swallowing records."""
     messages, rejected, byte_count = list[pa.Table](), [REJECTED.empty_table()], [BYTES.empty_table()]
     partial, framings = SCHEMA.empty_table(), Framings()
@@ -87,7 +87,7 @@ def _formatted(rows: pa.Table, ledger: Ledger) -> tuple[list[pa.Table], pa.Table
         framings.add(own, partial, staged, format_)
         partial = _after(partial, staged.partial)
         messages.append(_messages(staged.fields, columns, way, ledger.payload))
-        rejected.append(_rejected(staged.rejects))
+        rejected.append(_as_rejections(staged.rejects))
         byte_count.append(_bytes(own, decoded=format_.codec != "none"))
     beside = pa.concat_tables(rejected), partial.select(list(PARTIAL)), pa.concat_tables(byte_count)
     return messages, *beside, framings.several(partial)
@@ -139,7 +139,7 @@ def _messages(fields: pa.Table, columns: pa.Schema, mapping: ColumnMapping | Non
     return as_messages(messages.append_column("version", fields[VERSION]))
 
 
-def _rejected(rejects: pa.Table) -> pa.Table:
+def _as_rejections(rejects: pa.Table) -> pa.Table:
     """Return rejections as the ledger has them: the id of a record is its place, that of a chunk has its version."""
     record = identifier("record", *(rejects[name] for name in ("raw_source", "chunk", "offset")))
     parts = ("arrived_in", "raw_source", "chunk", "ordinal", "reason")
