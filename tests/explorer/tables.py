@@ -242,7 +242,7 @@ class MemoryArrivals(Arrivals):
             parts.append(added)
         feed = pa.concat_tables(parts)
         rows = self.conversion.new_rows(feed, pc.equal(feed[CHANGE], "insert"), self.settings.on_depot_change)
-        return self._filled(rows, counts, self.conversion.apply)
+        return self._fill_slice(rows, counts, self.conversion.apply)
 
 
 class MemoryLedger(Ledger):

@@ -42,12 +42,8 @@ PANELS = {
     "Check": ("verify", "quality", "replay", "amend", "prove"),
     "Topologies": ("rollback",),
 }
-# The modules of commands; the others are called like theirs.
-MODULES = dict.fromkeys(("tick", "pause", "resume", "rollback"), "control")
-MODULES |= {"amend": "replay", "recover": "maintain", "ui": "report"}
 COMMANDS: dict[str, list[shared_options.Command]] = {
-    panel: [getattr(import_module(f"windrow.cli.{MODULES.get(name, name)}"), name) for name in names]
-    for panel, names in PANELS.items()
+    panel: [getattr(import_module(f"windrow.cli.{name}"), name) for name in names] for panel, names in PANELS.items()
 }
 for panel, commands in COMMANDS.items():
     for entry in commands:

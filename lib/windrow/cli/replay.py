@@ -1,10 +1,9 @@
-"""The commands `windrow replay` and `windrow amend`."""
+"""The command `windrow replay`."""
 
 from __future__ import annotations
 
 import json as json_text
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from windrow.topology.replay import TopologyReplay
 
 SHOWN = 20
-NO_CHANGE = "Nothing to amend: up to the windows that are open here or in the branch, both have the same batches."
 Ticks = Literal["reuse", "fresh", "merged"]  # here again: to load those of replaying takes long
 COLOURS = {"changed": "yellow", "moved": "cyan", "removed": "red", "added": "green"}
 
@@ -89,33 +87,6 @@ def replay(
         with steps("messages", quiet=call.json) as progress:
             result = play(chosen, into, others, ticks, portion, limit, progress=progress)
     return _answer(call, result, lambda: _print(result))
-
-
-@command("config depot ledger engine", example="windrow amend patient")
-def amend(
-    call: CommandContext,
-    branch: Annotated[str, typer.Argument(metavar="BRANCH", help="Path of the ledger that `windrow replay` kept.")],
-    key: Annotated[list[str] | None, "Only this key; may be repeated."] = None,
-    source: Annotated[list[str] | None, "Only this source; may be repeated."] = None,
-) -> None:
-    """Let late data in: add what a branch has otherwise.
-
-    A branch is a ledger that `windrow replay` made from the same messages under other rules. Closed batches stay as
-    they are. Beside them, one commit adds amended batches, and says which batches and rejected messages each takes the
-    place of. The view current_batches has closed and amended batches without those.
-    """
-    from windrow.replaying import ReplayRange
-    from windrow.replaying import amend as commit
-
-    with call.replayable_settings() as chosen:
-        amendment = commit(chosen, branch, ReplayRange(keys=key or (), sources=source or ()).streams)
-    batches = pluralize(amendment.superseded_batch_count, "batch")
-    amended = pluralize(amendment.amended_batch_count, "amended batch")
-    lines = [
-        f"{amended} in place of {batches}, with {pluralize(amendment.let_in, 'rejected message')} let in.",
-        f"Microbatch {amendment.microbatch}. Read current_batches for these, closed_batches for what was closed.",
-    ]
-    call.answer(asdict(amendment), *(lines if amendment.microbatch else [NO_CHANGE]))
 
 
 def _compare(

@@ -1,0 +1,40 @@
+"""The command `windrow amend`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from windrow.cli.shared_options import CommandContext, command
+from windrow.model.printable import pluralize
+
+NO_CHANGE = "Nothing to amend: up to the windows that are open here or in the branch, both have the same batches."
+
+
+@command("config depot ledger engine", example="windrow amend patient")
+def amend(
+    call: CommandContext,
+    branch: Annotated[str, typer.Argument(metavar="BRANCH", help="Path of the ledger that `windrow replay` kept.")],
+    key: Annotated[list[str] | None, "Only this key; may be repeated."] = None,
+    source: Annotated[list[str] | None, "Only this source; may be repeated."] = None,
+) -> None:
+    """Let late data in: add what a branch has otherwise.
+
+    A branch is a ledger that `windrow replay` made from the same messages under other rules. Closed batches stay as
+    they are. Beside them, one commit adds amended batches, and says which batches and rejected messages each takes the
+    place of. The view current_batches has closed and amended batches without those.
+    """
+    from windrow.replaying import ReplayRange
+    from windrow.replaying import amend as commit
+
+    with call.replayable_settings() as chosen:
+        amendment = commit(chosen, branch, ReplayRange(keys=key or (), sources=source or ()).streams)
+    batches = pluralize(amendment.superseded_batch_count, "batch")
+    amended = pluralize(amendment.amended_batch_count, "amended batch")
+    lines = [
+        f"{amended} in place of {batches}, with {pluralize(amendment.let_in, 'rejected message')} let in.",
+        f"Microbatch {amendment.microbatch}. Read current_batches for these, closed_batches for what was closed.",
+    ]
+    call.answer(asdict(amendment), *(lines if amendment.microbatch else [NO_CHANGE]))
