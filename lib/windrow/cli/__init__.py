@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BaseException as error:
         if "--debug" in words or not (isinstance(error, Exception) or is_panic(error)):
             raise
-        return _failed(error)
+        return _report_failure(error)
     return int(status or 0)
 
 
@@ -101,7 +101,7 @@ def select_commands(words: Sequence[str]) -> typer.Typer:
     return narrow
 
 
-def _failed(error: BaseException) -> int:
+def _report_failure(error: BaseException) -> int:
     """Say what went wrong and return the exit status that goes with it."""
     if isinstance(error, UsageError):
         return _say(str(error), 2)

@@ -64,14 +64,14 @@ def bridge(
     with (
         logging_to(stderr_console, chosen.log.format, chosen.log.level),
         count_messages("bridge", quiet=call.json) as progress,
-        _opened(kind, chosen, lambda counts: progress("bridge", counts.committed), until_end) as opened,
+        _open_bridge(kind, chosen, lambda counts: progress("bridge", counts.committed), until_end) as opened,
         stop_on_signals(opened.stop, "stopping when what came is in the depot"),
     ):
         stats = opened.run(seconds)
     call.answer(stats, describe_result(stats))
 
 
-def _opened(
+def _open_bridge(
     kind: str, chosen: Settings, progress: Callable[[MqttStats | KafkaStats], None], until_end: bool
 ) -> MqttBridge | KafkaBridge:
     """Return a bridge from one kind of broker; each needs an extra of its own."""

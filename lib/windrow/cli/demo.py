@@ -52,7 +52,7 @@ def demo(
     step("[bold]2 of 3, run[/bold]: groups the messages into batches; each microbatch is one commit to the ledger")
     ran_on = _run(settings, call.json)
     step(f"[bold]3 of 3, results[/bold], on the {ran_on} engine")
-    result = _found(settings)
+    result = _read_result(settings)
     picture = _picture(settings, into, _stalling(result))
     page = _page(settings, into)
     result |= {"picture": picture and str(picture), "report": page and str(page)}
@@ -90,7 +90,7 @@ def _run(settings: Settings, quiet: bool) -> str:
     return summary.engine
 
 
-def _found(settings: Settings) -> dict[str, Any]:
+def _read_result(settings: Settings) -> dict[str, Any]:
     from windrow import reading
 
     status = reading.status(settings.depot, settings.ledger, WallClock().now())

@@ -80,7 +80,7 @@ def ingest_files(settings: Settings, files: list[str], format_: str, quiet: bool
         writer = writer_of(open_engine(settings), settings)
         columns, kind = settings.ingest.columns, TABLES[format_]
         taken = ingest_into(writer, files, columns, kind, settings.retention, progress)
-        return list(_told(taken, _sentence, quiet))
+        return list(_tell_each(taken, _sentence, quiet))
 
 
 def ingest_raw(
@@ -99,10 +99,10 @@ def ingest_raw(
             part=settings.format,
             progress=progress,
         )
-        return list(_told(taken, _raw_sentence, quiet))
+        return list(_tell_each(taken, _raw_sentence, quiet))
 
 
-def _told(results: Iterable[R], sentence: Callable[[R], str], quiet: bool) -> Iterator[R]:
+def _tell_each(results: Iterable[R], sentence: Callable[[R], str], quiet: bool) -> Iterator[R]:
     for result in results:
         if not quiet:
             print_line(sentence(result))

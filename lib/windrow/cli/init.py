@@ -66,7 +66,7 @@ def init(
         file.write_text(settings_file(chosen), encoding="utf-8")
     source, ledger = tables_of(chosen)
     writer_of(source.engine, chosen).create(None if raw else type_, chosen.retention)
-    views = [] if raw else _created(call, chosen, source, ledger)
+    views = [] if raw else _create_tables(call, chosen, source, ledger)
     document = {"settings": file, "created": written, "depot": chosen.depot, "raw": raw, "ledger": chosen.ledger}
     lines = [f"Depot {chosen.depot} and ledger {chosen.ledger} are there."]
     lines += [f"Views: {', '.join(view.replace('`', '') for view in views)}."] if views else []
@@ -77,7 +77,7 @@ def init(
     call.answer(document | {"views": views}, f"{'Wrote' if written else 'Kept'} {file}. {first}", *others)
 
 
-def _created(call: CommandContext, chosen: Settings, source: Source, ledger: Ledger) -> list[str]:
+def _create_tables(call: CommandContext, chosen: Settings, source: Source, ledger: Ledger) -> list[str]:
     from windrow.runtime.opening import DepotReader, open_ledger
     from windrow.runtime.run import batcher_of
 
@@ -109,7 +109,7 @@ def _from_table(call: CommandContext) -> None:
     file.write_text(written, encoding="utf-8")
     try:
         chosen = Settings.load(file, **{name: value for name, value in call.flags.items() if name != "depot"})
-        views = _created(call, chosen, *tables_of(chosen))
+        views = _create_tables(call, chosen, *tables_of(chosen))
     except BaseException:
         file.unlink()  # or the next attempt would be refused
         raise

@@ -66,7 +66,7 @@ def produce(
     part, stop = chosen.producer_options, StopSignal()
     with (
         watch_run(chosen.log, stop.stop, "stopping after the lines that were read"),
-        _opened(file) as descriptor,
+        _open_input(file) as descriptor,
         _closing(Producer(chosen.depot, id_, retention=chosen.retention, **part.model_dump())) as producer,
         count_messages("produce", quiet=call.json) as progress,
     ):
@@ -88,7 +88,7 @@ def _produce_raw(call: CommandContext, file: str, source: str, end_source: bool)
     part, stop = chosen.producer_options, StopSignal()
     with (
         watch_run(chosen.log, stop.stop, "stopping after the bytes that were read"),
-        _opened(file) as descriptor,
+        _open_input(file) as descriptor,
         _closing(RawProducer(chosen.depot, source, retention=chosen.retention, **part.model_dump())) as producer,
         count_messages("produce", quiet=call.json) as progress,
     ):
@@ -102,7 +102,7 @@ def _produce_raw(call: CommandContext, file: str, source: str, end_source: bool)
 
 
 @contextmanager
-def _opened(file: str) -> Iterator[int]:
+def _open_input(file: str) -> Iterator[int]:
     """Open a file, or standard input. Raises InputFileError."""
     if file == "-":
         if sys.stdin is None:  # its number is that of another file by now

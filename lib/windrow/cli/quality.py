@@ -51,12 +51,12 @@ def quality(
     chosen = call.sparkless_settings("ledger")
     checked: QualityResult | None = None
     with memory_limit(chosen.max_memory_bytes), call.waiting(if_exists):
-        checked = _checked(chosen, max_rejected, data_docs)
+        checked = _check(chosen, max_rejected, data_docs)
         call.answer(checked.to_dict(), tell=lambda: _print(checked))
     return 1 if checked is not None and checked.failures(fail_on) else 0
 
 
-def _checked(chosen: Settings, max_rejected: float | None, data_docs: str | None) -> QualityResult:
+def _check(chosen: Settings, max_rejected: float | None, data_docs: str | None) -> QualityResult:
     """Check on the engine that is chosen; Spark is started when there is none."""
     from windrow.engine import choose
     from windrow.verify import quality

@@ -184,7 +184,7 @@ def _differ(result: Replay, comparison: Comparison) -> None:
         _print_change(change)
     _more(sum(comparison.counts.values()) - len(comparison.changes), "change")
     for move in comparison.moves:
-        print_line(f"  {_moved(move)}")
+        print_line(f"  {_describe_move(move)}")
     _more(comparison.moved_message_count - sum(move.message_count for move in comparison.moves), "message")
     if not result.ok:
         print_line(
@@ -209,7 +209,7 @@ def _print_change(change: ReplayChange) -> None:
         print_line(f"      {name}: {_value(old)} -> {_value(new)}")
 
 
-def _moved(move: Move) -> str:
+def _describe_move(move: Move) -> str:
     places = [place or "nowhere" for place in (move.before, move.after)]
     example = move.example
     first = f"{example['source'] or repr('')} {example['key']} {example['type']} {example['event_time']}"

@@ -157,12 +157,12 @@ def describe_run(summary: RunSummary, nothing: str = NOTHING) -> str:
     if summary.microbatches and summary.microbatches[-1].kind == "resume":
         return "The ledger continues."
     if not summary.microbatches:
-        return f"{_nothing(summary, nothing)}{_maintained(summary)}"
+        return f"{_nothing(summary, nothing)}{_describe_maintenance(summary)}"
     return (
         f"{pluralize(len(summary.microbatches), 'microbatch')}: {pluralize(summary.total('message_count'), 'message')} "
         f"read, {summary.total('accepted'):,} accepted, {summary.total('rejected'):,} rejected; "
         f"{pluralize(summary.total('opened'), 'batch')} opened, {summary.total('closed'):,} closed."
-        f"{_maintained(summary)}"
+        f"{_describe_maintenance(summary)}"
     )
 
 
@@ -184,7 +184,7 @@ def _nothing(summary: RunSummary, nothing: str) -> str:
     return f"{pluralize(summary.others, 'microbatch')} committed meanwhile, {how}"
 
 
-def _maintained(summary: RunSummary) -> str:
+def _describe_maintenance(summary: RunSummary) -> str:
     """Say in a sentence what a run that went on did to the files of the tables, nothing when it did nothing."""
     compacted = sum(result.files_removed or 0 for result in summary.maintained)
     into = sum(result.files_added or 0 for result in summary.maintained)

@@ -218,7 +218,7 @@ def command(shared: str, example: str) -> Callable[[Callable[..., int | None]], 
             return function(CommandContext(config, flags | ({} if log is None else {"log": log}), json), **own)
 
         known = signature(function, eval_str=True)
-        own = [_described(option) for option in known.parameters.values()][1:]
+        own = [_describe_parameter(option) for option in known.parameters.values()][1:]
         texts = [_option(name, str | None, None, TEXTS[name]) for name in shared.split()]
         longer = known.replace(parameters=[*own, *texts, *(_option(name, bool, False, FLAGS[name]) for name in FLAGS)])
         call.__signature__ = longer  # type: ignore[attr-defined]
@@ -228,7 +228,7 @@ def command(shared: str, example: str) -> Callable[[Callable[..., int | None]], 
     return extend
 
 
-def _described(parameter: Parameter) -> Parameter:
+def _describe_parameter(parameter: Parameter) -> Parameter:
     """Return a parameter of a command for Typer: one whose annotation has a text is the option that it is named for."""
     match get_args(parameter.annotation):
         case (kind, str(text)) if get_origin(parameter.annotation) is Annotated:

@@ -96,7 +96,7 @@ class SparkReader:
                 raise NotFoundError(
                     f"ledger version {version} cannot be read: {first_line(error)}", f"The latest is {latest.version}."
                 ) from error
-            rows = copy_nested(collect_rows(self._copied(frame), location))
+            rows = copy_nested(collect_rows(self._select_copied(frame), location))
             write_deltalake(copy, rows, partition_by=["state"])
         return DeltaTable(copy), version
 
@@ -108,7 +108,7 @@ class SparkReader:
     def _at(self, location: str, version: int) -> DataFrame:
         return self.engine.session.sql(f"SELECT * FROM {reference(location)} VERSION AS OF {version:d}")
 
-    def _copied(self, frame: DataFrame) -> DataFrame:
+    def _select_copied(self, frame: DataFrame) -> DataFrame:
         """Return what is copied of a ledger."""
         if tables.is_topology_ledger(frame.columns):
             own = tables.topology_schema(raw=True).names
@@ -218,7 +218,7 @@ class SparkDepot(SparkTable):
 
     def frame(self, first: int, last: int) -> DataFrame:
         """Return the rows that versions added, with those columns, on the executors."""
-        parts = [self._mapped(*span) for span in self._alike(first, min(last, self.table.version)).items()]
+        parts = [self._map_messages(*span) for span in self._alike(first, min(last, self.table.version)).items()]
         if parts:
             return reduce(DataFrame.unionByName, parts)
         columns = self._columns.append(pa.field(CHANGE, pa.string())).append(pa.field(VERSION, pa.int64()))
@@ -231,7 +231,7 @@ class SparkDepot(SparkTable):
             alike.setdefault(text, []).append(version)
         return alike
 
-    def _mapped(self, text: str | None, versions: list[int]) -> DataFrame:
+    def _map_messages(self, text: str | None, versions: list[int]) -> DataFrame:
         feed = feed_of(self.engine.session, self.location, versions[0], versions[-1])
         added = feed.where((F.col(CHANGE) == "insert") & F.col(VERSION).isin(versions))
         settings = self.settings.model_copy(update={"depot_columns": json.loads(text or "{}")})

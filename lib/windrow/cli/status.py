@@ -106,7 +106,7 @@ def status(
         return _watch(take, pause, call.json)
     look = take()
     call.answer(look.document, tell=look.print)
-    return _alarmed(look)
+    return _report_alarms(look)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ def _look(
             f"ledger  {ledger.path}, version {ledger.version}; {what}",
             *(["paused  nothing is read until `windrow resume`"] if ledger.paused else []),
             f"lag     {lag}",
-            *(line for depot in status.depots for line in _changed(depot, named)),
+            *(line for depot in status.depots for line in _describe_changes(depot, named)),
             *lines,
             f"read    {read} in {pluralize(totals.microbatch_count, 'microbatch')}",
         ],
@@ -222,7 +222,7 @@ def _depot(depot: DepotStatus, named: bool) -> str:
     return f"{f'{depot.name}, ' if named else ''}{depot.path}, version {depot.version}; {read}"
 
 
-def _changed(depot: DepotStatus, named: bool) -> list[str]:
+def _describe_changes(depot: DepotStatus, named: bool) -> list[str]:
     """Say where the next run will stop, if that is known, and which versions were skipped."""
     stop, skipped, of_depot = depot.changed_version, depot.skipped_versions, f"{depot.name}:" if named else ""
     which = f"version{'s' * (len(skipped) > 1)} {', '.join(map(str, skipped))}"
@@ -268,7 +268,7 @@ def _watch(take: Callable[[], StatusView], pause: int, json: bool) -> int:
     """Look until Ctrl-C, which is no failure, or until a condition holds."""
     clock = WallClock()
     try:
-        with _shown(json) as show:
+        with _show_looks(json) as show:
             while True:
                 look = take()
                 show(look)
@@ -276,11 +276,11 @@ def _watch(take: Callable[[], StatusView], pause: int, json: bool) -> int:
                     break
     except KeyboardInterrupt:
         return 0
-    return _alarmed(look)
+    return _report_alarms(look)
 
 
 @contextmanager
-def _shown(json: bool) -> Iterator[Callable[[StatusView], None]]:
+def _show_looks(json: bool) -> Iterator[Callable[[StatusView], None]]:
     """Give what shows a look: a live view on a terminal, a line each time elsewhere."""
     from rich.live import Live
 
@@ -293,7 +293,7 @@ def _shown(json: bool) -> Iterator[Callable[[StatusView], None]]:
         yield lambda look: write(printable(look.line))
 
 
-def _alarmed(look: StatusView) -> int:
+def _report_alarms(look: StatusView) -> int:
     """Name the conditions that hold; return the exit status."""
     for condition in look.holding:
         stderr_console.print(condition, markup=False, soft_wrap=True)

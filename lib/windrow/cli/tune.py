@@ -64,7 +64,9 @@ def tune(
         latest = WallClock().now() + chosen.max_clock_skew
         trial = tuning.Trial.of(recent_messages.messages, key, source, latest, rules)
     with steps("pairs", quiet=call.json) as progress:
-        tuned = tuning.sweep(trial, _listed(windows, "--windows"), _listed(delays, "--delays"), rules, progress)
+        tuned = tuning.sweep(
+            trial, _parse_durations(windows, "--windows"), _parse_durations(delays, "--delays"), rules, progress
+        )
     advice = tuning.advise(trial, rules, keep_percent)
     if out is not None:
         plot.save(plot.tuning(tuned, rules, of=key or source), out)
@@ -82,7 +84,7 @@ def tune(
     call.answer(document, tell=lambda: _tell(recent_messages, trial, rules, tuned, advice, out))
 
 
-def _listed(durations: str | None, flag: str) -> list[str] | None:
+def _parse_durations(durations: str | None, flag: str) -> list[str] | None:
     """Return the durations of a flag, None without it. Raises SettingsError when it names none."""
     if durations is None:
         return None
@@ -123,7 +125,7 @@ def _tell_delays(rows: list[dict[str, Any]], rules: Rules, advice: Advice, best:
     _print(DELAYS, [(*_delay_cells(row), marks.get(row["max_delay_us"], "")) for row in rows])
     print_line("rejected: messages in no batch; wait: until a batch can close, for half of the messages and 95 %;")
     print_line(
-        f"now: as it is; enough: the shortest max_delay here that keeps {advice.keep_percent:g} %{_starred(rows)}"
+        f"now: as it is; enough: the shortest max_delay here that keeps {advice.keep_percent:g} %{_explain_stars(rows)}"
     )
     if rows[-1]["duplicate"]:
         twice = f"{rows[-1]['duplicate']:,} of the {rows[-1]['rejected']:,}"
@@ -143,7 +145,9 @@ def _tell_windows(rows: list[dict[str, Any]], rules: Rules, advice: Advice) -> N
         "in one: messages in a batch, on average; slivers: batches with less than a quarter of the messages of the"
     )
     print_line('middle one of their stream; whole: rounds of measurements in one batch, with split_at = "message" or')
-    print_line(f'"midpoint", with on_repeat = "keep", and with that and window_anchor = "aligned"{_starred(rows)}')
+    print_line(
+        f'"midpoint", with on_repeat = "keep", and with that and window_anchor = "aligned"{_explain_stars(rows)}'
+    )
     now = next((row for row in rows if row["window_us"] == rules.window), rows[0])
     print_line(*advise_window(rows, rules, advice.max_delay_us), *advise_repeats(now))
 
@@ -152,7 +156,7 @@ DELAYS = ("max_delay", "rejected", "wait", "95 %", "")
 WINDOWS = ("window", "batches", "in one", "slivers", "whole: message", "midpoint", "keep", "aligned", "")
 
 
-def _starred(rows: list[dict[str, Any]]) -> str:
+def _explain_stars(rows: list[dict[str, Any]]) -> str:
     return "; *: a window no longer than max_delay + max_lead" if any(row["warning"] for row in rows) else ""
 
 

@@ -153,7 +153,7 @@ def _how_far(standing: VerifyProgress) -> str:
     )
 
 
-def _relied_on(report: Report) -> Iterator[str]:
+def _describe_reliance(report: Report) -> Iterator[str]:
     if report.since_refused:
         yield f"everything was verified, for there is nothing to rely on: {report.since_refused}"
     if since := report.since:
@@ -166,7 +166,7 @@ def _relied_on(report: Report) -> Iterator[str]:
 
 
 def _books_of_batcher(report: Report) -> Iterator[str]:
-    yield from _relied_on(report)
+    yield from _describe_reliance(report)
     read = "open then or read since" if report.since else "read"
     for books in report.books:
         by_format = f" ({books.rejected_by_format:,} of them by the format)" if books.rejected_by_format else ""

@@ -96,11 +96,11 @@ def parse(text: str, of_topology: bool = False) -> Condition:
     known = COMMON if of_topology else FIGURES
     parts = SHAPE.fullmatch(text)
     if not parts:
-        raise SettingsError(f"--fail-if {text!r} is not a condition", f"{EXAMPLE}. {_said(known)}")
+        raise SettingsError(f"--fail-if {text!r} is not a condition", f"{EXAMPLE}. {_list_metrics(known)}")
     name, comparison, bound = parts.groups()
     if name not in known:
         wrong = f"a topology has no {name}" if name in FIGURES else f"there is no figure {name!r}"
-        raise SettingsError(f"--fail-if {text!r}: {wrong}", _said(known))
+        raise SettingsError(f"--fail-if {text!r}: {wrong}", _list_metrics(known))
     is_flag = FIGURES[name].unit == "flag"
     if is_flag != (comparison is None):
         wrong = "takes no comparison" if is_flag else "needs a comparison"
@@ -118,7 +118,7 @@ def _bound(text: str, name: str, bound: str | None) -> int:
     return int(bound)
 
 
-def _said(known: Mapping[str, StatusMetric]) -> str:
+def _list_metrics(known: Mapping[str, StatusMetric]) -> str:
     return "Known are " + "; ".join(f"{name} ({figure.meaning})" for name, figure in known.items()) + "."
 
 

@@ -138,7 +138,7 @@ def status(depot: str, ledger: str, now: int) -> BatcherStatus:
     book = open_ledger(ledger)
     progress = book.progress()
     with recent_rows(book) as recent:
-        hints, needed = tuple(map(str, recent.warnings())), _needed(recent, progress.max_delay_us)
+        hints, needed = tuple(map(str, recent.warnings())), _needed_delay(recent, progress.max_delay_us)
     return BatcherStatus(
         **common_status(book, {None: DepotPlace(depot)}, now),
         rules=to_toml(recorded_rules(progress.rules)),
@@ -198,7 +198,7 @@ def _oldest(book: Ledger, max_delay: int) -> OldestBatch | None:
     return OldestBatch(**row, floor=time_text(floor), remaining_seconds=max(0, due - floor) / SECOND)
 
 
-def _needed(recent: RecentRows, max_delay: int) -> NeededDelay:
+def _needed_delay(recent: RecentRows, max_delay: int) -> NeededDelay:
     """Return which `max_delay` would have kept the messages that were too old under the one in force."""
     late = recent.beyond(LATE)
     if not late:

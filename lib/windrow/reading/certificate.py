@@ -185,17 +185,17 @@ def _in_numbers(rows: pa.Table) -> list[dict[str, Any]]:
 
 def _leaves(ledger: Ledger, progress: Callable[[int], None]) -> pa.Table:
     pieces, count = list[pa.Table](), 0
-    for piece in _digested(ledger):
+    for piece in _read_digests(ledger):
         pieces.append(piece)
         count += piece.num_rows
         progress(count)
     if not count:
         raise NotFoundError("nothing is final in the ledger yet", "Run it first: `windrow run`.")
     order = [(name, "ascending") for name in ("begin_name", "begin", "part")]
-    return _joined(one_batch(pa.concat_tables(pieces).sort_by(order)))
+    return _join_parts(one_batch(pa.concat_tables(pieces).sort_by(order)))
 
 
-def _digested(ledger: Ledger) -> Iterator[pa.Table]:
+def _read_digests(ledger: Ledger) -> Iterator[pa.Table]:
     """Yield `begin_name, begin, end, part, microbatch, digest` of batches, rejections and microbatches."""
     for piece in ledger.pieces("closed", BATCH_SQL):
         rows = times_to_numbers(to_plain_types(piece))
@@ -226,7 +226,7 @@ def _leaf(name: Any, begin: Any, end: Any, part: Any, digests: pa.Table) -> pa.T
     return pa.table({**columns, MICROBATCH: digests[MICROBATCH], "digest": digests["digest"]})
 
 
-def _joined(rows: pa.RecordBatch) -> pa.Table:
+def _join_parts(rows: pa.RecordBatch) -> pa.Table:
     """Return a leaf for each window: the parts of a window, which follow each other, are one."""
     name, begin = rows["begin_name"].dictionary_encode().indices.to_numpy(), rows["begin"].to_numpy()
     begins = np.flatnonzero(np.append(True, (np.diff(name) != 0) | (np.diff(begin) != 0)))

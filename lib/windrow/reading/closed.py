@@ -145,7 +145,7 @@ def span(book: Ledger, state: Final, since: str | int | None, rows_at_once: int 
     if rows_at_once is not None and not (isinstance(rows_at_once, int) and rows_at_once > 0):
         raise SettingsError(f"batches_at_once is {rows_at_once!r}", "Give a whole number above 0, or leave it out.")
     reached = book.progress().microbatch
-    start, read = _checked_position(book, since, reached)
+    start, read = _parse_position(book, since, reached)
     if read and state != "closed":
         raise SettingsError(
             f"since = {since!r} is between two closed batches",
@@ -174,7 +174,7 @@ def _id_of(book: Ledger, state: Final, number: int, count: int) -> str:
     return str(rows["id"][0].as_py())
 
 
-def _checked_position(book: Ledger, since: str | int | None, reached: int) -> tuple[int, int]:
+def _parse_position(book: Ledger, since: str | int | None, reached: int) -> tuple[int, int]:
     """Return the microbatch in `since` (0 for None), and how many of its rows were read if these were not all.
 
     Raises LedgerRestoredError if it is another microbatch now.

@@ -33,7 +33,7 @@ def batch(ledger: str, id: str, idle_timeout: int | None = IDLE_TIMEOUT) -> dict
     if not rows:
         stream = f"starts_with(id, {quote_text(id.rsplit('/', 2)[0] + '/')})"
         raise NotFoundError(f"there is no batch {id}", nearest_batch(book, stream, start))
-    return _explained(book, rows, idle_timeout)[0]
+    return _explain_closing(book, rows, idle_timeout)[0]
 
 
 def batches(
@@ -60,7 +60,7 @@ def batches(
     starts = [row["start"] for row in chosen]
     among = ", ".join(quote_text(row["id"]) for row in chosen)
     where = f"id IN ({among}) AND window_start BETWEEN {time_literal(min(starts))} AND {time_literal(max(starts))}"
-    return _explained(book, _read(book, state, where, order), idle_timeout)
+    return _explain_closing(book, _read(book, state, where, order), idle_timeout)
 
 
 def rejection(ledger: str, id: str) -> dict[str, Any]:  # noqa: A002 - the column
@@ -70,7 +70,7 @@ def rejection(ledger: str, id: str) -> dict[str, Any]:  # noqa: A002 - the colum
     NotFoundError, TableMissingError, IncompatibleTableError.
     """
     book = open_ledger(ledger)
-    rows = records(book.rows("rejected", _rejected(book), f"id = {quote_text(id)}"))
+    rows = records(book.rows("rejected", _rejected_columns(book), f"id = {quote_text(id)}"))
     if not rows:
         raise NotFoundError(f"there is no rejected message {id}", "`windrow show --rejected` lists them.")
     return rows[0]
@@ -93,10 +93,10 @@ def rejections(
     book = open_ledger(ledger)
     same = equal({"key": key, "reason": reason, "source": source})
     where = f"{same} AND {overlap_condition('event_time', 'event_time', start, end)}"
-    return records(book.rows("rejected", _rejected(book), where, order))
+    return records(book.rows("rejected", _rejected_columns(book), where, order))
 
 
-def _rejected(book: Ledger) -> str:
+def _rejected_columns(book: Ledger) -> str:
     names = [*tables.REJECTED, *(tables.RAW_REJECTED if book.raw else ())]
     return ", ".join(f'"{name}"' for name in names)
 
@@ -115,7 +115,7 @@ def nearest_batch(book: Ledger, where: str, at: int) -> str:
     return "Its nearest batch is {id}, {window_start} to {window_end}.".format(**rows[0])
 
 
-def _explained(book: Ledger, rows: list[dict[str, Any]], idle_timeout: int | None) -> list[dict[str, Any]]:
+def _explain_closing(book: Ledger, rows: list[dict[str, Any]], idle_timeout: int | None) -> list[dict[str, Any]]:
     """Add `closing` to open batches: what they wait for."""
     waiting = [row for row in rows if row["state"] == "open"]
     if not waiting:

@@ -130,15 +130,15 @@ def batch_digests(batches: pa.Table) -> pa.Table:
     """Return the digests of batches (`LedgerSelection.batches`) in the columns of `ROW`."""
     rows = one_batch(to_plain_types(batches))
     inside = canonical.contents(rows["messages"])
-    return _digested(rows, canonical.batches(rows, inside), canonical.digests(inside))
+    return _digest_rows(rows, canonical.batches(rows, inside), canonical.digests(inside))
 
 
 def rejection_digests(rejections: pa.Table) -> pa.Table:
     """Return the digests of rejections (`LedgerSelection.rejections`) in the columns of `ROW`."""
     rows = one_batch(to_plain_types(rejections))
-    return _digested(rows, canonical.rejections(rows), pa.nulls(rows.num_rows, pa.string()))
+    return _digest_rows(rows, canonical.rejections(rows), pa.nulls(rows.num_rows, pa.string()))
 
 
-def _digested(rows: pa.RecordBatch, encoded: pa.Array, content: pa.Array) -> pa.Table:
+def _digest_rows(rows: pa.RecordBatch, encoded: pa.Array, content: pa.Array) -> pa.Table:
     columns = [rows["id"], rows["state"], rows["microbatch"], canonical.digests(encoded), content]
     return pa.table(columns, schema=ROW)

@@ -60,12 +60,12 @@ def messages(log: DepotTable, first: int, columns: dict[str, str], payload: pa.D
         return _plain(log, first)
     # All columns are read, because delta-rs cannot select a column whose name has a dot.
     kind = payload or mapping.payload_type(pa.schema(log.schema().to_arrow()))
-    return (apply(mapping, added, kind) for added in _added(log, first, None))
+    return (apply(mapping, added, kind) for added in _read_added(log, first, None))
 
 
 def rows(log: DepotTable, first: int) -> Iterator[pa.Table]:
     """Yield the rows that versions from `first` on added, with their own columns only."""
-    for added in _added(log, first, None):
+    for added in _read_added(log, first, None):
         yield added.drop_columns([name for name in FEED_COLUMNS if name in added.column_names])
 
 
@@ -83,11 +83,11 @@ def names(log: DepotTable) -> list[str]:
 
 def _plain(log: DepotTable, first: int) -> Iterator[pa.Table]:
     own = [name for name in (*COLUMNS, INVALID_VALUE) if name in names(log)]
-    for added in _added(log, first, [*own, CHANGE, VERSION]):
+    for added in _read_added(log, first, [*own, CHANGE, VERSION]):
         yield added.select([*own, VERSION]).rename_columns([*own, "version"])
 
 
-def _added(log: DepotTable, first: int, columns: list[str] | None) -> Iterator[pa.Table]:
+def _read_added(log: DepotTable, first: int, columns: list[str] | None) -> Iterator[pa.Table]:
     for batch in changes_of(log, first, columns=columns, skip_unknown=True):
         feed = to_plain_types(pa.Table.from_batches([batch]))
         yield feed.filter(pc.equal(feed[CHANGE], "insert"))

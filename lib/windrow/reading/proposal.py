@@ -128,9 +128,9 @@ class ColumnSearch:
                 f"no column holds times; the table has {columns}",
                 "Write [depot.columns] by hand: event_time and received_at are expressions over these columns.",
             )
-        event = self._named("event_time", times) or min(times, key=lambda name: _middle(times[name][1]))
+        event = self._find_column("event_time", times) or min(times, key=lambda name: _middle(times[name][1]))
         others = {name: _middle(expression[1]) for name, expression in times.items() if name != event}
-        received = self._named("received_at", others) or max(others, key=others.__getitem__, default=None)
+        received = self._find_column("received_at", others) or max(others, key=others.__getitem__, default=None)
         named = plain_name(event) in NAMES["event_time"]
         yield ColumnChoice("event_time", times[event][0], "by its name" if named else "the earliest times")
         if received is None:
@@ -198,12 +198,12 @@ class ColumnSearch:
 
     def _take(self, column: str, allowed: Callable[[pa.DataType], bool]) -> str | None:
         """Return the column with the surest name for a message column, and take it."""
-        column_name = self._named(column, [name for name in self.left if allowed(self._type(name))])
+        column_name = self._find_column(column, [name for name in self.left if allowed(self._type(name))])
         if column_name is not None:
             self.left.remove(column_name)
         return column_name
 
-    def _named(self, column: str, among: Iterable[str]) -> str | None:
+    def _find_column(self, column: str, among: Iterable[str]) -> str | None:
         """Return the surest of the names that are usual for a message column."""
         usual = [name for name in among if plain_name(name) in NAMES[column]]
         return min(usual, key=lambda name: NAMES[column].index(plain_name(name)), default=None)
@@ -226,10 +226,10 @@ class ColumnSearch:
             expression = quote_column(name)
         else:
             return None
-        times = self._tried(expression)
+        times = self._try_times(expression)
         return None if times is None else (expression, times)
 
-    def _tried(self, expression: str) -> pa.ChunkedArray | None:
+    def _try_times(self, expression: str) -> pa.ChunkedArray | None:
         """Return the times that an expression gives; None if they are no times for most rows."""
         columns = {"event_time": expression, "received_at": expression, "key": "''", "type": "''"}
         times = _messages(self.rows, columns)["event_time"].cast(pa.int64())

@@ -99,7 +99,7 @@ def rejected_sources(book: Ledger, limit: int = 100, bins: int = 24) -> Rejected
             read=int(accepted[row["source"]] + rejected[row["source"]]),
             missed_by_us=row["missed_by_us"] or 0,
             sample=row["sample"]["id"],
-            explanation=_explained(row),
+            explanation=_explain_worst(row),
             bins=counted.get((row["source"], row["reason"]), ()),
         )
         for row in rows
@@ -120,7 +120,7 @@ def _bins(book: Ledger, source: str, among: Collection[str], bins: int) -> dict[
     return {pair: tuple(each) for pair, each in counts.items()}
 
 
-def _explained(row: dict[str, Any]) -> Explanation:
+def _explain_worst(row: dict[str, Any]) -> Explanation:
     """Explain the message that missed by most, under the rules of its microbatch."""
     if row["reason"].startswith(REFUSED):
         return Explanation(row["sample"]["detail"] or row["reason"], reason_hint(row["reason"]))

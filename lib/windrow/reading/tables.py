@@ -174,7 +174,7 @@ class Ledger:
         The first piece is empty, so that there always is one.
         """
         statement = f"SELECT {columns} FROM ledger WHERE ({where}) {rest}"  # noqa: S608
-        with self.opened(states, self._named(statement), where) as connection:
+        with self.opened(states, self._columns_in(statement), where) as connection:
             answer_rows = execute(connection, statement)
             yield answer_rows.schema.empty_table()
             for batch in answer_rows:
@@ -185,7 +185,7 @@ class Ledger:
 
         Of final rows it may lack those that do not meet the condition `where`.
         """
-        with self.opened(states, self._named(statement), where) as connection:
+        with self.opened(states, self._columns_in(statement), where) as connection:
             return execute(connection, statement).read_all()
 
     def opened(
@@ -201,13 +201,13 @@ class Ledger:
         relations, views = {}, list[str]()
         if final or not live:
             relations["final_rows"] = Relation(final, names, where)
-            views.append(_selected(names, "final_rows"))
+            views.append(_select_list(names, "final_rows"))
         if live:
             relations["live_rows"] = Relation(live, {*names, *OF_VERSION})
             views.append(self._live(names, tables.OPEN in live))
         return self.all_rows.opened(relations, {"ledger": " UNION ALL ".join(views)})
 
-    def _named(self, statement: str) -> list[str]:
+    def _columns_in(self, statement: str) -> list[str]:
         """Return the columns whose names are in an SQL statement over the table `ledger`; all of them for `*`."""
         words = {"id", "state", *re.findall(r"\w+", re.sub(r"\bAS \w+", "", statement))}
         return [name for name in self.names if name in words or "SELECT * FROM ledger" in statement]
@@ -216,7 +216,7 @@ class Ledger:
         """Return the query for the live rows that count, open batches with the messages of all their versions."""
         latest = tables.live_rows("live_rows", "true")
         if not has_open or "messages" not in names:
-            return _selected(names, f"({latest})")
+            return _select_list(names, f"({latest})")
         joined = {"messages": "coalesce(j.messages, v.messages)", tables.WHOLE: "(v.whole OR j.id IS NOT NULL)"}
         columns = ", ".join(f"{joined.get(name, f'v.{identifier(name)}')} AS {identifier(name)}" for name in names)
         return GROWN.format(rows=latest, columns=columns)
@@ -285,7 +285,7 @@ def require_known_schema(rows: pa.Table) -> None:
             )
 
 
-def _selected(names: Collection[str], rows: str) -> str:
+def _select_list(names: Collection[str], rows: str) -> str:
     return f"SELECT {', '.join(map(identifier, names))} FROM {rows}"  # noqa: S608 - all names are quoted
 
 

@@ -93,7 +93,7 @@ def trace(
     progress = book.progress()
     log = open_depot(depot, book, progress)
     query = {"key": key, "type": type_, "source": source}
-    accepted, rejected = _accepted(book, query, at), _rejected(book, query, at)
+    accepted, rejected = _find_accepted(book, query, at), _find_rejected(book, query, at)
     try:
         arrived = _arrivals(log, query, at, columns or {}, book.payload)
     except UsageError:  # the mapping needs Spark, but the ledger alone has an answer
@@ -103,7 +103,7 @@ def trace(
     if not (accepted or rejected or arrived):
         near = nearest_batch(book, equal({name: query[name] for name in ("key", "source")}), at)
         raise _not_found_error(log, query, at, bool(columns), near)
-    placed = list(_placed(arrived, accepted, rejected))
+    placed = list(_match_arrivals(arrived, accepted, rejected))
     history = _History(book, progress, placed)
     return [history.arrival(key, at, *arrival) for arrival in sorted(placed, key=_order)]
 
@@ -147,7 +147,7 @@ def _feed(
     if isinstance(log, DeltaTable) and has_feed(log) and ColumnMapping.of_depot(columns, feed.names(log)) is None:
         with suppress(*feed.UNREADABLE):  # the files may be readable from earlier on than the feed
             return _plain(log, first, query, at)
-    return _filtered(feed.messages(log, first, columns, payload), query, at)
+    return _filter_rows(feed.messages(log, first, columns, payload), query, at)
 
 
 def _plain(log: DeltaTable, first: int, query: MessageQuery, at: int) -> pa.Table:
@@ -164,7 +164,7 @@ def _plain(log: DeltaTable, first: int, query: MessageQuery, at: int) -> pa.Tabl
     return rows.select([*names, VERSION]).rename_columns([*names, "version"])
 
 
-def _filtered(pieces: Iterable[pa.Table], query: MessageQuery, at: int) -> pa.Table:
+def _filter_rows(pieces: Iterable[pa.Table], query: MessageQuery, at: int) -> pa.Table:
     """Filter all rows, piece by piece: a mapped column has no file statistics."""
     parts = []
     for messages in pieces:
@@ -179,7 +179,7 @@ def _no_arrivals() -> pa.Table:
     return pa.schema([*((name, pa.string()) for name in CONTENT), ("version", pa.int64())]).empty_table()
 
 
-def _accepted(book: Ledger, query: MessageQuery, at: int) -> list[Row]:
+def _find_accepted(book: Ledger, query: MessageQuery, at: int) -> list[Row]:
     stream = equal({name: query[name] for name in ("key", "source")})
     window = f"window_start <= {time_literal(at)} AND window_end > {time_literal(at)}"
     columns = f"source, {', '.join(BATCH)}, unnest(messages) AS message"
@@ -190,7 +190,7 @@ def _accepted(book: Ledger, query: MessageQuery, at: int) -> list[Row]:
     return [row.pop("message") | {"source": row.pop("source"), "batch": row} for row in rows]
 
 
-def _rejected(book: Ledger, query: MessageQuery, at: int) -> list[Row]:
+def _find_rejected(book: Ledger, query: MessageQuery, at: int) -> list[Row]:
     columns = ", ".join([*tables.REJECTED, *(f"epoch_us({name}) AS {name}_us" for name in TIMES)])
     return records(book.rows("rejected", columns, f"{equal(query)} AND event_time = {time_literal(at)}"))
 
@@ -199,7 +199,7 @@ Placed = tuple[Row, int | None, Row | None, Row | None]
 """The message, its depot version, its row in a batch, its rejection."""
 
 
-def _placed(arrived: list[Row], accepted: list[Row], rejected: list[Row]) -> Iterable[Placed]:
+def _match_arrivals(arrived: list[Row], accepted: list[Row], rejected: list[Row]) -> Iterable[Placed]:
     """Match arrivals with what became of them; what the depot no longer has comes without an arrival."""
     in_depot = Counter((row["version"], _content(row)) for row in arrived)
     refused: dict[tuple[int, tuple[Any, ...]], list[Row]] = {}

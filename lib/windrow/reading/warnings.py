@@ -181,7 +181,7 @@ class RecentRows:
 
     def warnings(self) -> tuple[LedgerWarning, ...]:
         """Return what is off."""
-        looks = (_splits, _slivers, _shared, _sources, _delay)
+        looks = (_splits, _slivers, _warn_of_shared_sources, _sources, _delay)
         return tuple(chain.from_iterable(look(self) for look in looks))
 
 
@@ -225,7 +225,7 @@ def _slivers(recent: RecentRows) -> Iterator[LedgerWarning]:
         )
 
 
-def _shared(recent: RecentRows) -> Iterator[LedgerWarning]:
+def _warn_of_shared_sources(recent: RecentRows) -> Iterator[LedgerWarning]:
     """Tell of sources with several keys whose clocks differ, so that the fastest makes the others too old."""
     if rows := recent.beyond(SHARED + "ORDER BY source"):
         named = [

@@ -224,7 +224,7 @@ class Settings(BaseSettings):
         else:
             errors += self._contradictions()
         if errors:
-            raise combine_errors([self._placed(error, values) for error in errors]) from None
+            raise combine_errors([self._locate_error(error, values) for error in errors]) from None
 
     def _contradictions(self) -> Iterator[UsageError]:
         checks: Mapping[tuple[str, ...], Callable[[], object]] = {
@@ -243,7 +243,7 @@ class Settings(BaseSettings):
                 error.setting = (*part, *setting_in(error.message, known, ""))
                 yield error
 
-    def _placed(self, error: UsageError, values: Mapping[str, Any]) -> UsageError:
+    def _locate_error(self, error: UsageError, values: Mapping[str, Any]) -> UsageError:
         """Say which variable or which line of the file an error is about, unless it is a value given to the class."""
         return error if has_key(values, error.setting[:1] or ("",)) else with_location(error, self.file_path)
 

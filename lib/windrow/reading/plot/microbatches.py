@@ -44,7 +44,7 @@ def microbatches(history: pa.Table, *, title: str = "Microbatches") -> alt.VConc
     x = alt.X("left:Q", scale=scale, axis=alt.Axis(title=None, format=",d", tickMinStep=1, grid=False))
     panels = [_messages(bars, x), _phases(history, x)]
     panels += [_lag(bars, x)] if bars["newest_ms"].null_count < bars.num_rows else []
-    panels += [_others(events, x)] if events.num_rows else []
+    panels += [_mark_others(events, x)] if events.num_rows else []
     data = {"bars": bars.to_pylist(), "events": events.to_pylist()}
     picture = alt.vconcat(*panels, spacing=20).resolve_scale(color="independent")
     return theme.finish_picture(picture, title, _facts(history, each), data)
@@ -114,7 +114,7 @@ def _lag(bars: pa.Table, x: alt.X) -> alt.LayerChart:
     )
 
 
-def _others(events: pa.Table, x: alt.X) -> alt.LayerChart:
+def _mark_others(events: pa.Table, x: alt.X) -> alt.LayerChart:
     """Mark microbatches that are not of data, or took more than one attempt."""
     there = set(events["name"].to_pylist())
     colours = {name: colour for name, colour in (theme.KINDS | {AGAIN: theme.REJECTED}).items() if name in there}

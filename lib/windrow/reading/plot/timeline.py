@@ -50,21 +50,23 @@ def timeline(
     moments = np.concatenate([microseconds(column) for column in shown])
     start = int(moments.min(initial=LATEST)) if start is None else start
     end = int(moments.max(initial=EARLIEST)) + 1 if end is None else end
-    messages = _between(messages, *LANES, start, end)
+    messages = _filter_between(messages, *LANES, start, end)
     if not messages.num_rows:
         raise NotFoundError("there is no message to draw", "Choose another stream, an earlier begin or a later end.")
     streams = messages.group_by(STREAM).aggregate([([], "count_all")])
     rows = _rows(streams.sort_by([("count_all", "descending"), *BY_STREAM]).slice(0, max_streams))
-    boxes = _between(boxes, "window_start", "timeout_at", start, end)
+    boxes = _filter_between(boxes, "window_start", "timeout_at", start, end)
     boxes = boxes.join(rows, STREAM, join_type="inner").sort_by("part")
     messages = messages.join(rows, STREAM, join_type="inner").sort_by("rejected")  # the last are drawn on top
     dense, boxed = messages.num_rows > max_lines, boxes.num_rows <= max_lines
     unplaced = rejected.filter(pc.is_null(rejected["processing_time"]))
     left_out = {
-        "rejected before they were processed": _between(unplaced, "received_at", "received_at", start, end).num_rows,
+        "rejected before they were processed": _filter_between(
+            unplaced, "received_at", "received_at", start, end
+        ).num_rows,
         "streams with fewer messages": streams.num_rows - rows.num_rows,
     }
-    data = {"streams": rows} | ({"batches": _levelled(boxes)} if boxed else {})
+    data = {"streams": rows} | ({"batches": _assign_levels(boxes)} if boxed else {})
     data |= {"bands": _bands(messages, end - start, max_lines)} if dense else {"messages": messages}
     layers: list[alt.Chart | alt.LayerChart] = [marks.frame(rows.num_rows, start, end, boxed=boxed)]
     layers += marks.windows(boxes.num_rows, end - start) if boxed else []
@@ -82,7 +84,7 @@ def _boxes(batches: pa.Table) -> pa.Table:
     return table.append_column("odd", pa.array(np.arange(table.num_rows) % 2 == 1))
 
 
-def _levelled(boxes: pa.Table) -> pa.Table:
+def _assign_levels(boxes: pa.Table) -> pa.Table:
     """Put each batch on a level below those of its stream that are still open when its window begins."""
     ordered = boxes.sort_by([("foot", "ascending"), ("window_start", "ascending"), ("part", "ascending")])
     foot, begins, ends = (microseconds(ordered[name]) for name in ("foot", "window_start", "timeout_at"))
@@ -132,7 +134,7 @@ def _bands(messages: pa.Table, span: int, max_lines: int) -> pa.Table:
     return bands.append_column("step", pa.array(np.full(bands.num_rows, step / 1e3))).sort_by("rejected")
 
 
-def _between(table: pa.Table, first: str, last: str, start: int, end: int) -> pa.Table:
+def _filter_between(table: pa.Table, first: str, last: str, start: int, end: int) -> pa.Table:
     """Return the rows whose time from `first` to `last` overlaps [begin, end), in either direction, or is NULL."""
     ends = [table[name].cast(pa.int64()) for name in (first, last)]
     touches = pc.and_(pc.less(pc.min_element_wise(*ends), end), pc.greater_equal(pc.max_element_wise(*ends), start))

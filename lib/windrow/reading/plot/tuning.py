@@ -38,7 +38,7 @@ def tuning(tuned: pa.Table, rules: Rules | None = None, *, of: str | None = None
     """
     if not tuned.num_rows:
         raise NotFoundError("there is no pair of rules to draw", "Give windows and delays to try.")
-    pairs = [_described(row, rules) for row in tuned.to_pylist()]
+    pairs = [_describe_pair(row, rules) for row in tuned.to_pylist()]
     windows, delays = (list(dict.fromkeys(pair[name] for pair in pairs)) for name in ("window", "max_delay"))
     cells = chart("pairs").encode(
         x=alt.X("max_delay:O", sort=delays, axis=alt.Axis(labelAngle=0)),
@@ -53,7 +53,7 @@ def tuning(tuned: pa.Table, rules: Rules | None = None, *, of: str | None = None
     return finish_picture(alt.vconcat(*panels, spacing=26), title, subtitle, {"pairs": pairs})
 
 
-def _described(row: dict[str, Any], rules: Rules | None) -> dict[str, Any]:
+def _describe_pair(row: dict[str, Any], rules: Rules | None) -> dict[str, Any]:
     short = " *" if row["warning"] else ""
     wait, p95, mean = (row[name] for name in ("wait_seconds_median", "wait_seconds_p95", "batch_messages_mean"))
     waits = "none closed" if wait is None else f"{time_text(wait * 1e3)} ({time_text(p95 * 1e3)}){short}"

@@ -63,7 +63,7 @@ def advise(trial: Trial, rules: Rules | None = None, keep_percent: float = 99.0)
     too_old, too_old_in_force = (age.size - np.searchsorted(age, [max_delay, now.max_delay], side="right")).tolist()
     costs = f'max_delay = "{format_duration(max_delay)}" rejects {too_old:,} of {age.size:,} as too old'
     why = (
-        *_left_out(trial),
+        *_describe_left_out(trial),
         *ages,
         f"{costs}; {approximate_text(now.max_delay)}, as it is, {too_old_in_force:,}",
         *_clock_moved_by_others(trial, max_delay, too_old),
@@ -76,17 +76,17 @@ def _age(microseconds: int) -> str:
     return approximate_text(-(-microseconds // CENTISECOND) * CENTISECOND)
 
 
-def _left_out(trial: Trial) -> list[str]:
+def _describe_left_out(trial: Trial) -> list[str]:
     """Say which sources are left out, how many other messages are too old to count, and who sent most of them."""
     older = dict(trial.count_older(OLDEST))
     return [
-        f"{sum(counts.values()):,} messages {what} are left out, from {_named(counts)}: check the clocks there"
+        f"{sum(counts.values()):,} messages {what} are left out, from {_name_sources(counts)}: check the clocks there"
         for what, counts in ((NEARLY_ALL, trial.left_out), (f"older than {approximate_text(OLDEST)}", older))
         if counts
     ]
 
 
-def _named(counts: dict[str, int]) -> str:
+def _name_sources(counts: dict[str, int]) -> str:
     most = sorted(counts.items(), key=lambda item: -item[1])
     return first_names([f"{source!r} ({count:,})" for source, count in most], NAMED_SOURCES, " and ")
 

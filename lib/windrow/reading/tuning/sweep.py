@@ -123,7 +123,7 @@ def sweep(
     """
     fixed = rules or Rules()
     own = suggest_grid(trial, fixed)
-    pairs = list(product(_ordered(windows or own[0], "window"), _ordered(delays or own[1], "max_delay")))
+    pairs = list(product(_sort_durations(windows or own[0], "window"), _sort_durations(delays or own[1], "max_delay")))
     tried = [(*pair, *with_pair(fixed, *pair)) for pair in pairs]
     if not (windows or delays):
         tried = [pair for pair in tried if pair[3] is None or pair[:2] == (fixed.window, fixed.max_delay)]
@@ -155,7 +155,7 @@ def with_pair(rules: Rules, window: int, max_delay: int) -> tuple[Rules, str | N
     return changed, str(caught[0].message) if caught else None
 
 
-def _ordered(durations: Durations, name: str) -> list[int]:
+def _sort_durations(durations: Durations, name: str) -> list[int]:
     return sorted({microseconds(duration, name) for duration in durations})
 
 

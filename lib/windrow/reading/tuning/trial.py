@@ -57,7 +57,7 @@ class Rounds:
         stream[numbers.place] = np.repeat(np.arange(streams), np.diff(columns.start))
         list_of[numbers.place] = numbers.list_of
         time = numbers.time_at[numbers.position_at]
-        between = _between_repeats(stream, list_of, time, streams)
+        between = _median_repeat(stream, list_of, time, streams)
         order = np.lexsort((time, stream))
         stream, time = stream[order], time[order]
         first = np.append(True, (np.diff(stream) != 0) | (2 * np.diff(time) >= between[stream[1:]]))
@@ -187,8 +187,8 @@ class Trial:
             "open_batch_count": int((closed_at == kernel.NEVER).sum()),
             "slivers": _slivers(share.batches.stream, sizes),
             "intact_rounds_percent": self.rounds.intact_rounds_percent(share.members, sizes),
-            **_described("batch_messages", sizes, {"mean": np.mean, "median": np.median, "max": np.max}),
-            **_described("wait_seconds", waited / SECOND, {"median": np.median, "p95": p95, "max": np.max}),
+            **_describe_values("batch_messages", sizes, {"mean": np.mean, "median": np.median, "max": np.max}),
+            **_describe_values("wait_seconds", waited / SECOND, {"median": np.median, "p95": p95, "max": np.max}),
         }
 
 
@@ -219,11 +219,11 @@ def _slivers(stream: Ints, sizes: Ints) -> int:
     return int((SLIVER * sizes < np.repeat(sizes[first + (counts - 1) // 2], counts)).sum())
 
 
-def _described(name: str, values: npt.NDArray[np.generic], how: dict[str, object]) -> Row:
+def _describe_values(name: str, values: npt.NDArray[np.generic], how: dict[str, object]) -> Row:
     return {f"{name}_{what}": float(figure(values)) if values.size else None for what, figure in how.items()}  # type: ignore[operator]
 
 
-def _between_repeats(stream: Ints, list_of: Ints, time: Ints, streams: int) -> Ints:
+def _median_repeat(stream: Ints, list_of: Ints, time: Ints, streams: int) -> Ints:
     """Return for each stream the shortest median time between messages of a type, 0 where no type comes again."""
     same = np.diff(list_of) == 0
     gaps, lists = np.diff(time)[same], list_of[1:][same]
