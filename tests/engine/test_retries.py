@@ -167,7 +167,7 @@ class TestLostReply:
     def test_empty_result(self, full, engine):
         """A commit that does not say how many rows it replaced, as an overwrite of Spark, counts as committed once."""
         summary = full.runner(engine, with_probe(no_op, Mute)).once()
-        assert [committed.messages for committed in summary.microbatches] == [90]
+        assert [committed.message_count for committed in summary.microbatches] == [90]
         assert full.canonical() == full.expected()
 
     @pytest.mark.slow_on_spark
