@@ -5,12 +5,9 @@ Exit status: 0 done, 1 a check found a difference, 2 wrong usage or settings, 3 
 
 from __future__ import annotations
 
-import ctypes
-import os
 import sys
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
 from copy import copy
 from importlib import import_module
 from typing import Annotated, Any
@@ -18,14 +15,8 @@ from typing import Annotated, Any
 import typer
 
 from windrow.cli import shared_options, terminal
+from windrow.cli.memory import allocate_plainly
 from windrow.errors import UsageError, WindrowError, first_line, is_panic
-
-# Arrow's own allocator gives memory back that it does not need for a moment, and gets it again in pages of 2 MiB, which
-# the system clears: between two small microbatches a fifth of their time. It is chosen where Arrow is not loaded yet.
-ARROW_MEMORY = ("ARROW_DEFAULT_MEMORY_POOL", "system")
-# Spark handles each batch on a thread of its own, and glibc gives threads arenas that keep what was freed in them: with
-# states of 300,000 keys the process grew by 0.15 GB a microbatch, and stays at 1.1 GB with two arenas.
-M_ARENA_MAX, ARENAS = -8, 2
 
 app = typer.Typer(
     help="Group messages into batches, each message exactly once, on Delta Lake.",
@@ -70,9 +61,7 @@ def _start(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status; errors become one or two lines, with `--debug` a traceback."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    os.environ.setdefault(*ARROW_MEMORY)
-    with suppress(OSError, AttributeError):  # another C library than glibc has no such arenas
-        ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS)
+    allocate_plainly()
     terminal.escape_unknown()
     warnings.showwarning = lambda message, *_, **__: terminal.complain(f"warning: {message}")
     try:
