@@ -22,7 +22,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import pyarrow as pa
 from deltalake import DeltaTable
 
 from benchmarks.microbatches import settings
@@ -32,7 +31,6 @@ from benchmarks.scale.memory import MIB, Heap, forget_peak, resident
 from benchmarks.scale.sessions import session
 from benchmarks.scale.telling import say
 from benchmarks.suite import delay as fleet
-from windrow.cli.memory import allocate_plainly
 from windrow.reading import status
 from windrow.runtime.opening import tables_of
 from windrow.runtime.run import open_runner
@@ -71,9 +69,7 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def run(directory: Path, options: Namespace) -> None:
-    """Soak, count, judge. The process allocates as a command does."""
-    allocate_plainly()
-    pa.set_memory_pool(pa.system_memory_pool())
+    """Soak, count, judge."""
     with ExitStack() as stack:
         spark = session("local[2]") if options.engine == "spark" else None
         if spark is not None:
