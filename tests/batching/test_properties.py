@@ -69,7 +69,7 @@ def identity(thing: Any, names: Iterable[str] = FULL_CONTENT) -> tuple[Any, ...]
     return tuple(picked(thing, names).values())
 
 
-def counted(messages: Iterable[Any], names: Iterable[str] = FULL_CONTENT) -> Counter[tuple[Any, ...]]:
+def count_messages(messages: Iterable[Any], names: Iterable[str] = FULL_CONTENT) -> Counter[tuple[Any, ...]]:
     """Count messages by their identity."""
     return Counter(identity(message, names) for message in messages)
 
@@ -218,14 +218,14 @@ class TestAligned:
         length, offset = log.rules.window, log.rules.window_offset
         books = Books().play(log, cuts)
         cells: dict[tuple[Any, ...], Counter[tuple[Any, ...]]] = {}
-        for message in (counted(log.messages) - counted(books.rejected)).elements():
+        for message in (count_messages(log.messages) - count_messages(books.rejected)).elements():
             at = dict(zip(FULL_CONTENT, message, strict=True))
             number = (at["event_time"] - offset) // length
             cells.setdefault((at["source"], at["key"], number), Counter())[message] += 1
         for batch in books.batches:
             number, beside = divmod(batch["window_start"] - offset, length)
             assert (beside, batch["window_end"] - batch["window_start"]) == (0, length)
-            assert cells.pop((batch["source"], batch["key"], number)) == counted(emitted([batch]))
+            assert cells.pop((batch["source"], batch["key"], number)) == count_messages(emitted([batch]))
         assert cells == {}
 
     def test_offset(self):
@@ -273,7 +273,7 @@ class TestRepeats:
         """With `split` a window holds at most one message of a type."""
         log = replace(log, rules=replace(log.rules, on_repeat="split"))
         for parts in by_window(Books().play(log, cuts).batches):
-            assert set(counted(emitted(parts), ("type",)).values()) == {1}
+            assert set(count_messages(emitted(parts), ("type",)).values()) == {1}
 
     @FEWER
     @given(programs(), cuts())
@@ -352,7 +352,7 @@ class TestMessages:
     @given(programs(), cuts())
     def test_emitted_once(self, log, cuts):
         """A message of one stream, type and event time is in one batch at most."""
-        counts = counted(emitted(Books().play(log, cuts).batches), (*STREAM, "type", "event_time"))
+        counts = count_messages(emitted(Books().play(log, cuts).batches), (*STREAM, "type", "event_time"))
         assert set(counts.values()) <= {1}
 
     @FEWER
@@ -360,7 +360,7 @@ class TestMessages:
     def test_duplicate_of_a_closed_batch_is_too_old(self, log, cuts):
         """A message of a closed batch that comes again is rejected as too old and changes nothing."""
         books = Books().play(log, cuts)
-        known = counted(emitted(books.closed))
+        known = count_messages(emitted(books.closed))
         again = tuple(message for message in log.messages if identity(message) in known)
         batches, rejected = books.batches, len(books.rejected)
         books.enter(Call(again), log)
@@ -374,8 +374,8 @@ class TestMessages:
         books, read = Books(), Counter()
         for call in log.calls(cuts):
             books.enter(call, log)
-            read += counted(call.messages)
-            assert read == counted(emitted(books.batches)) + counted(books.rejected)
+            read += count_messages(call.messages)
+            assert read == count_messages(emitted(books.batches)) + count_messages(books.rejected)
 
     @FEWER
     @given(logs(versioned=st.just(True)), st.sampled_from(("key", "type", "event_time", "received_at")))
@@ -394,7 +394,7 @@ class TestMessages:
         """Once all is closed, every message that was not rejected is in a closed batch."""
         books = Books().play(closed_by(log), cuts)
         assert books.open == []
-        assert counted(log.messages) - counted(books.rejected) == counted(emitted(books.closed))
+        assert count_messages(log.messages) - count_messages(books.rejected) == count_messages(emitted(books.closed))
 
     @FEWER
     @given(programs(), cuts())
@@ -409,7 +409,7 @@ class TestMessages:
     def test_reasons_follow_from_processing_time(self, log, cuts):
         """A message is too old, too far ahead or a duplicate exactly as its processing time and its twins say."""
         books = Books().play(log, cuts)
-        accepted = counted(emitted(books.batches), (*STREAM, "type", "event_time"))
+        accepted = count_messages(emitted(books.batches), (*STREAM, "type", "event_time"))
         for row in books.rejected:
             late = row["processing_time"] - log.rules.max_delay - row["event_time"]
             early = row["event_time"] - row["processing_time"] - log.rules.max_lead
@@ -675,7 +675,7 @@ class TestWishes:
         log = Log(LogRules(window=50, max_delay=20, max_lead=20), (tuple(messages),), versioned=True)
         books = Books().play(closed_by(log))
         assert books.rejected == []
-        assert counted(emitted(books.closed)) == counted(messages)
+        assert count_messages(emitted(books.closed)) == count_messages(messages)
 
     def test_safe_defaults(self):
         """The default rules hold their documented values and give no warning."""

@@ -153,7 +153,7 @@ def last_event_times(live: pa.Table, passed: Floors) -> Floors:
     return Floors.empty().raised(left["source"].combine_chunks(), microseconds(left["last_event_time"]))
 
 
-def named(books: Books) -> list[list[Any]]:
+def name_rows(books: Books) -> list[list[Any]]:
     """Return the ids of batches and rejections."""
     return [[row["id"] for row in books.batches], sorted(row["id"] for row in books.rejected)]
 
@@ -178,7 +178,7 @@ class TestMicrobatches:
         """
         once, ledger = Books().play(log), Ledger(log, parts).play(log, cuts)
         assert content(ledger.books) == content(once)
-        assert named(ledger.books) == named(once)
+        assert name_rows(ledger.books) == name_rows(once)
         assert by_source(ledger.floors) == by_source(once.state.floors)
 
     @FEWER
@@ -244,7 +244,7 @@ class TestHeaders:
         """
         once, ledger = Books().play(log), Headers(log, parts).play(log, cuts)
         assert content(ledger.books) == content(once)
-        assert named(ledger.books) == named(once)
+        assert name_rows(ledger.books) == name_rows(once)
 
     def test_without_messages_that_are_needed(self):
         """A batch that changes although its messages were not read stops the step: they would be lost."""

@@ -13,7 +13,7 @@ TIMES = st.lists(st.none() | st.integers(-(2**45), 2**45), min_size=1)
 NUMBERS = st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), min_size=1)
 
 
-def said(column: pa.Array) -> dict[str, object]:
+def statistics_of(column: pa.Array) -> dict[str, object]:
     """Return the statistics of one column by kind; without statistics, only the number of rows."""
     document = json.loads(statistics(pa.table({"it": column})))
     rows = document.pop("numRecords")
@@ -36,7 +36,7 @@ class TestBounds:
     def test_times(self, values: list[int | None]) -> None:
         """The least and the greatest time are those that occur, to the microsecond."""
         column = pa.array(values, TIME)
-        statistics = said(column)
+        statistics = statistics_of(column)
         if "minValues" in statistics:
             for kind in ("minValues", "maxValues"):
                 statistics[kind] = datetime.fromisoformat(str(statistics[kind]))
@@ -45,7 +45,7 @@ class TestBounds:
 
     def check(self, column, occur, order) -> None:
         """Compare the statistics with the values."""
-        assert said(column) == self.expected(occur, sorted(occur, key=order), column.null_count)
+        assert statistics_of(column) == self.expected(occur, sorted(occur, key=order), column.null_count)
 
     @staticmethod
     def expected(occur, ordered, nulls) -> dict[str, object]:
@@ -66,6 +66,6 @@ class TestNothing:
         """
         far = pa.array([0, 2**62, None], TIME)
         for column in (pa.array(["a", "b" * (MAX_CHARACTERS + 1)]), far, pa.array([1.5]), pa.array([b"a"])):
-            assert said(column) == {"nullCount": column.null_count}
-        assert said(pa.array([[1]])) == {}
-        assert said(pa.array(["a" * MAX_CHARACTERS]))["maxValues"] == "a" * MAX_CHARACTERS
+            assert statistics_of(column) == {"nullCount": column.null_count}
+        assert statistics_of(pa.array([[1]])) == {}
+        assert statistics_of(pa.array(["a" * MAX_CHARACTERS]))["maxValues"] == "a" * MAX_CHARACTERS

@@ -63,7 +63,7 @@ class Cluster:
     def start(self) -> None:
         """Start the master."""
         log = self._start("master", "master.Master", "--port", "0")
-        self.master = found(log, r"Starting Spark master at (spark://\S+)")
+        self.master = find_in_log(log, r"Starting Spark master at (spark://\S+)")
 
     @property
     def environment(self) -> dict[str, str]:
@@ -75,7 +75,7 @@ class Cluster:
         """Start workers until there are so many."""
         new = [self._start_worker() for _ in range(count - len(self.workers))]
         for log in new:
-            found(log, r"(Successfully registered with master)")
+            find_in_log(log, r"(Successfully registered with master)")
 
     def kill_worker(self, name: str) -> None:
         """End a worker with its executors at one moment, as when its machine goes."""
@@ -209,7 +209,7 @@ def read(process: int, file: str) -> str:
         return ""
 
 
-def found(log: Path, pattern: str) -> str:
+def find_in_log(log: Path, pattern: str) -> str:
     """Wait until a log has a line, and return the part in parentheses."""
     match = until(lambda: re.search(pattern, log.read_text(errors="replace")), f"{pattern!r} in {log}")
     return str(match[1])

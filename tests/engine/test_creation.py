@@ -138,6 +138,9 @@ def test_required_properties() -> None:
     assert spark_engine._read_requirements(refusal, own) == {vectors: "true"}
     assert spark_engine._read_requirements(refusal, {**own, vectors: "true"}) == {}
     assert (
-        spark_engine._read_requirements(ValueError(template.format(isolation, "WriteSerializable", "Serializable")), own) == {}
+        spark_engine._read_requirements(
+            ValueError(template.format(isolation, "WriteSerializable", "Serializable")), own
+        )
+        == {}
     )
     assert spark_engine._read_requirements(ValueError("there is no catalog"), own) == {}

@@ -259,7 +259,7 @@ class TestSameAsDriver:
             act(world.runner(spark_engine, max_driver_messages=max_driver_messages, **rules))
             act(twin.runner(embedded, **rules))
             assert world.canonical() == twin.canonical()
-            assert told(world.history()) == told(twin.history())
+            assert tell_history(world.history()) == tell_history(twin.history())
             assert picked(world.rows("progress"), TOTALS) == picked(twin.rows("progress"), TOTALS)
         assert world.kinds() == ["data", "tick", "data", "rules", "tick", "data", "flush"]
         assert world.rows("open") == []
@@ -283,7 +283,7 @@ class TestSameAsDriver:
         world.assert_balanced()
 
 
-def told(history):
+def tell_history(history):
     """Return what the history says of each microbatch, the clocks in the order of their sources."""
     rows = picked(history, WAYS)
     return [row | {"clocks": sorted(row["clocks"], key=lambda clock: clock["source"])} for row in rows]

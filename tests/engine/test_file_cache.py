@@ -19,7 +19,7 @@ def cache(most: int) -> FileCache:
     return file_cache
 
 
-def left(file_cache: FileCache) -> tuple[list[str], list[str]]:
+def cached_paths(file_cache: FileCache) -> tuple[list[str], list[str]]:
     """Return of which files headers and messages are there."""
     return list(file_cache.headers.rows), list(file_cache.messages.rows)
 
@@ -28,7 +28,7 @@ def test_files_that_are_gone() -> None:
     """Files that are no longer live are forgotten."""
     file_cache = cache(10_000)
     file_cache.trim({"b", "c"})
-    assert left(file_cache) == (["b", "c"], ["b", "c"])
+    assert cached_paths(file_cache) == (["b", "c"], ["b", "c"])
 
 
 def test_messages_go_first() -> None:
@@ -44,7 +44,7 @@ def test_messages_go_first() -> None:
     ):
         file_cache = cache(most)
         file_cache.trim({"a", "b", "c"})
-        assert left(file_cache) == expected
+        assert cached_paths(file_cache) == expected
 
 
 def test_used_again() -> None:
@@ -53,4 +53,4 @@ def test_used_again() -> None:
     file_cache.trim({"a", "b", "c"})
     file_cache.headers.rows["b"] = ROWS
     file_cache.trim({"b", "c"})
-    assert left(file_cache) == (["b"], [])
+    assert cached_paths(file_cache) == (["b"], [])

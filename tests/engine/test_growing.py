@@ -98,7 +98,7 @@ def fold(tables: Tables, size: Any) -> None:
     tables.ledger.fold(tables.ledger.live(), size)
 
 
-def held(monkeypatch: pytest.MonkeyPatch, here: Callable[[], object]) -> None:
+def block_fold(monkeypatch: pytest.MonkeyPatch, here: Callable[[], object]) -> None:
     """Have tasks of Spark's commits and folds call something when they have read what is to be written."""
     monkeypatch.setattr("windrow.ledger.spark.SparkCommit", lambda *commit: HeldCommit(*commit, here))
 
@@ -138,7 +138,7 @@ def test_beside_a_merge(started: World, spark: Any, monkeypatch: pytest.MonkeyPa
     """Whatever changes the ledger while Spark's MERGE runs, the MERGE is refused and leaves nothing."""
     factory = EngineFactory("spark", spark)
     microbatch = started.microbatch(factory)
-    held(monkeypatch, Others(started.ledger, started.depot, what))
+    block_fold(monkeypatch, Others(started.ledger, started.depot, what))
     version = started.version()
     with pytest.raises(Exception, match=REFUSED):
         commit_late(microbatch)
@@ -192,7 +192,7 @@ def test_beside_a_fold(started: World, spark: Any, monkeypatch: pytest.MonkeyPat
     """A fold of Spark is refused when somebody removed files that it has read."""
     ledger = started.tables(EngineFactory("spark", spark)).ledger
     live = ledger.live()
-    held(monkeypatch, Others(started.ledger, started.depot, what))
+    block_fold(monkeypatch, Others(started.ledger, started.depot, what))
     version = started.version()
     with pytest.raises(Exception, match=REFUSED):
         ledger.fold(live, size)
@@ -209,7 +209,7 @@ def test_commit_beside_a_fold(started: World, spark: Any, monkeypatch: pytest.Mo
     """A fold of Spark replaces the files that it has read, so what is committed meanwhile counts, and both succeed."""
     ledger = started.tables(EngineFactory("spark", spark)).ledger
     live = ledger.live()
-    held(monkeypatch, Others(started.ledger, started.depot, "commit"))
+    block_fold(monkeypatch, Others(started.ledger, started.depot, "commit"))
     version = started.version()
     ledger.fold(live, size)
     assert started.version() == version + 2
@@ -275,7 +275,7 @@ class TestReaders:
         for number, step in enumerate(steps):
             for world in (folded, plain):
                 take(world, step, NOW + number * SECOND, seed + number)
-            assert found(folded) == found(plain)
+            assert contents(folded) == contents(plain)
         versions = range(0, folded.version() + 1, 3)
         assert verify(folded.depot, folded.ledger, versions).differences == ()
 
@@ -288,7 +288,7 @@ class TestReaders:
         for number, step in enumerate(steps):
             for world in (folded, plain):
                 take(world, step, NOW + number * SECOND, number)
-        assert found(folded) == found(plain)
+        assert contents(folded) == contents(plain)
         assert verify(folded.depot, folded.ledger).differences == ()
 
     @pytest.mark.slow
@@ -352,7 +352,7 @@ def take(world: World, step: str, at: int, seed: int) -> None:
         world.runner(EMBEDDED).flush()
 
 
-def found(world: World) -> tuple[Any, ...]:
+def contents(world: World) -> tuple[Any, ...]:
     """Return what readers find, without what says when and where."""
     summary = status(world.depot, world.ledger, NOW + HOUR)
     rows = [{**row, "token": None, "whole": None} for row in without_sums(world.rows("open", "closed", "progress"))]

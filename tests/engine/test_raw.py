@@ -67,7 +67,7 @@ class Raw(World):
         """Read what is new."""
         self.runner(factory, **(SETTINGS | settings)).once()
 
-    def told(self) -> list[Any]:
+    def outcomes(self) -> list[Any]:
         """Return what is in batches and what was rejected, and for which reason."""
         batches = [
             (row["source"], row["key"], row["window_start"], row["messages"]) for row in self.rows("open", "closed")
@@ -125,9 +125,9 @@ def test_any_microbatches(world: Raw, engine: EngineFactory, tmp_path: Path, clo
             books = world.byte_count()
             assert books["read"] == books["framed"] + books["rejected"] + books["repeated"] + books["kept"]
     world.run(engine)
-    batches, rejected = world.told()
-    assert batches_of(batches) == batches_of(whole.told()[0])
-    assert sorted(row for row in rejected if row[1] != "format_repeated") == sorted(whole.told()[1])
+    batches, rejected = world.outcomes()
+    assert batches_of(batches) == batches_of(whole.outcomes()[0])
+    assert sorted(row for row in rejected if row[1] != "format_repeated") == sorted(whole.outcomes()[1])
     assert [row[1] for row in rejected].count("format_repeated") == 2
     assert world.byte_count()["kept"] == 0
     assert len(dirty()) == world.byte_count()["framed"] + world.byte_count()["rejected"]
@@ -169,8 +169,8 @@ def test_crash(world: Raw, engine: EngineFactory) -> None:
     world.run(engine)
     world.append(*cut(dirty(), 300)[4:])
     world.run(engine)
-    assert len(batches_of(world.told()[0])) == 60
-    assert len(world.told()[1]) == 4
+    assert len(batches_of(world.outcomes()[0])) == 60
+    assert len(world.outcomes()[1]) == 4
 
 
 def test_short_read(world: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +203,7 @@ def test_field_called_version(world: Raw) -> None:
     }
     columns = {"source": "device", "key": "device", "type": "cast(version as string)", "event_time": "ts"}
     world.run(EngineFactory("embedded"), format=chosen, depot_columns=columns)
-    ((_, _, _, inside),) = world.told()[0]
+    ((_, _, _, inside),) = world.outcomes()[0]
     assert [message["type"] for message in inside] == ["7"]
     assert [(part["version"], part["messages"]) for part in world.history()[0]["versions"]] == [(1, 1)]
 
@@ -295,8 +295,8 @@ def test_codec_cut_anywhere(world: Raw, engine: EngineFactory, tmp_path: Path, c
         world.run(engine, format=CSV | {"compression": "zstd"})
         books = world.byte_count()
         assert books["read"] == books["framed"] + books["rejected"] + books["repeated"] + books["kept"]
-    assert len(batches_of(world.told()[0])) == len(batches_of(plain.told()[0])) == 60
-    assert sorted(row[3] for row in world.told()[1]) == sorted(row[3] for row in plain.told()[1])
+    assert len(batches_of(world.outcomes()[0])) == len(batches_of(plain.outcomes()[0])) == 60
+    assert sorted(row[3] for row in world.outcomes()[1]) == sorted(row[3] for row in plain.outcomes()[1])
     report = verify(world.depot, world.ledger)
     assert report.ok, report
 

@@ -79,7 +79,7 @@ def versions(shape: random.Random, count: int) -> list[list[Chunk]]:
     return chunks_by_version
 
 
-def left(world: Raw) -> list[Any]:
+def leftovers(world: Raw) -> list[Any]:
     """Return all that the ledger holds but what differs with every run."""
     rows = world.rows("open", "closed", "rejected", "partial", "microbatch")
     return [{name: value for name, value in row.items() if name not in TRANSIENT} for row in rows]
@@ -99,7 +99,7 @@ def test_same_ledger(tmp_path: Path, clock: ManualClock, spark_engine: EngineFac
         depot.append(*coded, *([("broken", 1, b"no frame", False)] if number == 1 else []))
         reference.run(EngineFactory("embedded"), format=chosen)
         depot.run(spark_engine, format=chosen | {"max_read_bytes": 1})
-    assert left(depot) == left(reference)
+    assert leftovers(depot) == leftovers(reference)
     assert [row["processed_on"] for row in depot.history()] == ["executors"] * 2
     depot.assert_balanced()
 

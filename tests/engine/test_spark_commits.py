@@ -214,7 +214,7 @@ class TestRemembered:
         runner = started.runner(spark_engine, lambda _: opened)
         for act in (runner.once, lambda: runner.tick(to=NOW + 16 * SECOND), runner.flush):
             act()
-            assert known(opened.ledger.live()) == known(started.tables(spark_engine).ledger.live())
+            assert live_contents(opened.ledger.live()) == live_contents(started.tables(spark_engine).ledger.live())
         assert started.kinds() == ["data", "data", "data", "tick", "flush"]
         started.assert_balanced()
 
@@ -228,7 +228,7 @@ class TestRemembered:
         started.runner(embedded, max_messages=60).once()
         assert started.version() == version
         forget_tables()
-        assert known(opened.ledger.live()) == known(started.tables(spark_engine).ledger.live())
+        assert live_contents(opened.ledger.live()) == live_contents(started.tables(spark_engine).ledger.live())
 
     @pytest.mark.slow
     @pytest.mark.parametrize("other", ["another driver", "RESTORE", "OPTIMIZE"])
@@ -246,12 +246,12 @@ class TestRemembered:
             DeltaTable(started.ledger).restore(started.version() - 1)
         else:
             DeltaTable(started.ledger).optimize.compact()
-        assert known(opened.ledger.live()) == known(started.tables(spark_engine).ledger.live())
+        assert live_contents(opened.ledger.live()) == live_contents(started.tables(spark_engine).ledger.live())
         runner.once()
         assert started.canonical() == started.expected()
 
 
-def known(live: Live) -> tuple[Any, ...]:
+def live_contents(live: Live) -> tuple[Any, ...]:
     """Return live rows in the order of their ids, and their version."""
     parts = live.rows, pa.table(live.open.batches(None))
     rows = [part.drop_columns(["whole"]).sort_by("id").to_pylist() for part in parts]  # Spark does not read it

@@ -290,8 +290,8 @@ def check(now: Tables) -> None:
             raise Broken(f"a pause holds: {kinds} while the topology was paused")
         if not after.progress["paused"] and "resume" not in kinds:
             raise Broken(f"a pause holds: {kinds} ended it")
-    if kinds == {"data"} and not _sent(after.read) <= _copied(now):
-        raise Broken(f"outputs equal states: {_sent(after.read) - _copied(now)} are missing")
+    if kinds == {"data"} and not _sent_rows(after.read) <= _copied(now):
+        raise Broken(f"outputs equal states: {_sent_rows(after.read) - _copied(now)} are missing")
 
 
 def check_timers(now: Tables) -> None:
@@ -300,7 +300,7 @@ def check_timers(now: Tables) -> None:
     if len(now.ledger.versions) < 2:
         return
     after = content_of(now.ledger.versions[-1])
-    copied, read = _copied(now), set(_sent(after.read))
+    copied, read = _copied(now), set(_sent_rows(after.read))
     if not after.waiting <= read:
         raise Broken(f"timers fire once: {after.waiting - read} wait, but were not read")
     lost = {payload for payload in read - after.waiting if not copied[f"again {payload}"]}
@@ -317,7 +317,7 @@ def version_read(states: MemoryTable) -> int:
 def check_end(now: Tables, same: bool, timers: bool) -> None:
     """Check what must hold when all was read; with `same`, nothing took back what was committed. Raises Broken."""
     content = content_of(now.ledger.versions[-1])
-    copied, sent = _copied(now), _sent(content.read)
+    copied, sent = _copied(now), _sent_rows(content.read)
     if timers:
         overdue = {payload for payload in content.waiting if DUE[payload] <= StandingClock().now()}
         if overdue:
@@ -327,7 +327,7 @@ def check_end(now: Tables, same: bool, timers: bool) -> None:
         raise Broken(f"outputs equal states: {copied - sent} too often, {sent - copied} missing")
 
 
-def _sent(version: int) -> Counter[str]:
+def _sent_rows(version: int) -> Counter[str]:
     return Counter(str(row["payload"]) for rows in LOG[: version + 1] for row in rows)
 
 

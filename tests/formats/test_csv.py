@@ -52,7 +52,7 @@ def framed(automaton: Automaton, data: bytes) -> Records:
     return Records(buffer, *framing.content(buffer, np.append(0, ends)[:-1], ends))
 
 
-def told(parser: Parser, lines: list[bytes]) -> list[object]:
+def read_lines(parser: Parser, lines: list[bytes]) -> list[object]:
     """Return of each record its values, or reason and column, or that it was skipped."""
     parsed = parser.parse(records_of([line.removesuffix(b"\r") for line in lines]))  # which framing does not hand on
     parsed.fields.validate(full=True)
@@ -66,7 +66,7 @@ def told(parser: Parser, lines: list[bytes]) -> list[object]:
     return [verdict for _, verdict in sorted(verdicts, key=lambda pair: pair[0])]
 
 
-def cut(parser: CsvParser, line: bytes) -> list[tuple[bytes, bool]] | None:  # noqa: C901 - one state after the other
+def cut_cells(parser: CsvParser, line: bytes) -> list[tuple[bytes, bool]] | None:  # noqa: C901 - one state after the other
     """Cut a record into columns, byte by byte: each with whether it was quoted. None: a quote does not end a value."""
     quote, escape = parser.quote or None, parser.escape if parser.escape not in {b"", parser.quote} else None
     columns, text, state, quoted = [], b"", "start", False
@@ -111,7 +111,7 @@ def expected(parser: CsvParser, line: bytes) -> object:
     line = line.removesuffix(b"\r")
     if not line and len(parser.fields) > 1:
         return "skipped"
-    columns = cut(parser, line)
+    columns = cut_cells(parser, line)
     if columns is None:
         return "format_syntax", None
     if len(columns) != len(parser.fields):
@@ -138,7 +138,7 @@ def expected(parser: CsvParser, line: bytes) -> object:
 @given(lines=st.lists(st.lists(st.sampled_from(b'a1b",,\r\\- \xff\n"'), max_size=12).map(bytes), max_size=12))
 def test_oracle(name, lines):
     """Each record is what one reads in it byte by byte, whatever the records beside it."""
-    assert told(SHAPES[name], lines) == [expected(SHAPES[name], line) for line in lines]
+    assert read_lines(SHAPES[name], lines) == [expected(SHAPES[name], line) for line in lines]
 
 
 CELLS = st.text('ab,"\n\r é', max_size=6)
@@ -200,7 +200,7 @@ def test_like_arrow(rows):
 )
 def test_verdicts(line, verdict):
     """The verdicts on odd records, between others."""
-    assert told(TYPED, [line, b"9,z,z", line]) == [verdict, (9, "z", b"z"), verdict]
+    assert read_lines(TYPED, [line, b"9,z,z", line]) == [verdict, (9, "z", b"z"), verdict]
 
 
 def test_details():
@@ -218,19 +218,19 @@ def test_details():
 
 def test_no_records():
     """No records are no values and no rejects."""
-    assert told(TYPED, []) == []
+    assert read_lines(TYPED, []) == []
 
 
 class TestHeader:
     def test_order(self):
         """The header gives the order of the columns; those that are no fields are counted and ignored."""
         parser = TYPED.header(b'"c",other,a,b,other')
-        assert told(parser, [b"x,y,1,z,y", b"x,1,z"]) == [(1, "z", b"x"), ("format_columns", None)]
+        assert read_lines(parser, [b"x,y,1,z,y", b"x,1,z"]) == [(1, "z", b"x"), ("format_columns", None)]
 
     def test_quotes(self):
         """A name in quotes may have delimiters and quotes in it."""
         parser = CsvParser(parse({'x,"y"': "int8"})).header(b'a,"x,""y"""')
-        assert told(parser, [b"1,2"]) == [(2,)]
+        assert read_lines(parser, [b"1,2"]) == [(2,)]
 
     @pytest.mark.parametrize(
         ("record", "reason", "detail"),

@@ -80,7 +80,7 @@ def written(framing: LengthFraming, bodies: list[bytes]) -> bytes:
     return b"".join((len(body) + own).to_bytes(framing.width, framing.order) + body for body in bodies)
 
 
-def cut(framing: LengthFraming, data: bytes) -> tuple[list[bytes], set[int]]:
+def cut_records(framing: LengthFraming, data: bytes) -> tuple[list[bytes], set[int]]:
     """Return the content of the records of a source, and where what is cut off begins."""
     spans = framing.frame(buffer(data), 0, 0, last=True)
     start, end = framing.content(buffer(data), spans.start, spans.end)
@@ -110,7 +110,7 @@ def oracle(framing: LengthFraming, data: bytes) -> tuple[list[bytes], set[int]]:
 def test_written(framing, bodies):
     """What was written with a length before it is what is cut, and what is too long is passed over to the byte."""
     bodies = [body for body in bodies if len(body) + framing.width < 256]
-    whole, cut_off = cut(framing, written(framing, bodies))
+    whole, cut_off = cut_records(framing, written(framing, bodies))
     assert whole == [body for body in bodies if len(body) <= framing.max_record_bytes]
     assert bool(cut_off) == (len(whole) < len(bodies))
 
@@ -119,7 +119,7 @@ def test_written(framing, bodies):
 def test_oracle(framing, data):
     """Any bytes are cut as one hop after the other says."""
     whole, refused = oracle(framing, data)
-    records, cut_off = cut(framing, data)
+    records, cut_off = cut_records(framing, data)
     assert records == whole
     assert refused <= cut_off
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.formats.test_csv import framed, told
+from tests.formats.test_csv import framed, read_lines
 from windrow.errors import SettingsError
 from windrow.formats.fields import parse
 from windrow.formats.grammar import delimited
@@ -46,7 +46,7 @@ def test_access_log():
 )
 def test_verdicts(line, verdict):
     """A line must match as a whole, be UTF-8, and have groups of the types of the fields."""
-    assert told(PAIR, [line, b"z=9", line]) == [verdict, ("z", 9), verdict]
+    assert read_lines(PAIR, [line, b"z=9", line]) == [verdict, ("z", 9), verdict]
 
 
 @given(st.lists(st.text("aä=1;x\r", max_size=6), max_size=8))
@@ -61,7 +61,7 @@ def test_oracle(lines):
             expected.append(("format_cast", "number"))
         else:
             expected.append((match["name"], int(match["number"]) if match["number"] else None))
-    assert told(PAIR, [line.encode() for line in lines]) == expected
+    assert read_lines(PAIR, [line.encode() for line in lines]) == expected
 
 
 def test_nothing():

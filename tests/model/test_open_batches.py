@@ -78,7 +78,7 @@ def rows_of(opened: OpenBatchTotals) -> dict[str, tuple[int, ...]]:
     return dict(zip(opened.source.to_pylist(), zip(*(value.tolist() for value in values), strict=True), strict=True))
 
 
-def counted(batches: Iterable[Batch]) -> dict[str, tuple[int, int, int, int]]:
+def count_batches(batches: Iterable[Batch]) -> dict[str, tuple[int, int, int, int]]:
     """Return the totals of each source that has batches, counted one by one."""
     totals_by_source: dict[str, tuple[int, int, int, int]] = {}
     for batch in batches:
@@ -120,7 +120,7 @@ def test_totals_are_those_of_the_batches(steps: list[Step]) -> None:
     account = Account()
     for step in steps:
         account.take(step)
-        rows_by_source, expected = rows_of(account.totals), counted(account.batches)
+        rows_by_source, expected = rows_of(account.totals), count_batches(account.batches)
         assert {source: row[:3] for source, row in rows_by_source.items() if row[0]} == {
             source: row[:3] for source, row in expected.items()
         }
@@ -138,7 +138,7 @@ def test_next_window_end_is_a_lower_bound(steps: list[Step]) -> None:
         before = rows_of(account.totals)
         account.take(step)
         rows_by_source = rows_of(account.totals)
-        for source, (_, _, _, least) in counted(account.batches).items():
+        for source, (_, _, _, least) in count_batches(account.batches).items():
             bound, passed = rows_by_source[source][3], step.passed.get(source, UNKNOWN)
             assert UNKNOWN < bound <= least
             if source in account.whole:
@@ -171,7 +171,7 @@ def test_ended_misses_no_window(steps: list[Step], passed: dict[str, int]) -> No
         account.take(step)
     ended = account.totals.ended(floors(passed))
     named = dict(zip(ended.source.to_pylist(), ended.floor.tolist(), strict=True))
-    least = {source: row[3] for source, row in counted(account.batches).items()}
+    least = {source: row[3] for source, row in count_batches(account.batches).items()}
     due = {source: at for source, at in passed.items() if source in least and least[source] <= at}
     assert due.items() <= named.items() <= passed.items()
     assert named.keys() <= least.keys()

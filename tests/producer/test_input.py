@@ -23,7 +23,7 @@ def piped(most_bytes=1_000):
     stop.close()
 
 
-def taken(line_input, rows=10):
+def take_lines(line_input, rows=10):
     lines = []
     while portion := line_input.take(rows, 1_000_000, 0):
         assert len(portion) <= rows
@@ -47,7 +47,7 @@ class TestLines:
                     while line_input.ready():
                         lines += line_input.take(random.randrange(1, 9), 50, 0)
                 writer.close()
-                lines += taken(line_input)
+                lines += take_lines(line_input)
                 assert lines == content.split(b"\n")
                 assert line_input.unfinished
 
@@ -66,7 +66,7 @@ class TestLines:
         with piped() as (line_input, writer, _):
             writer.write(content)
             writer.close()
-            assert taken(line_input) == lines
+            assert take_lines(line_input) == lines
             assert line_input.unfinished is unfinished
 
     def test_large(self):
@@ -81,7 +81,7 @@ class TestLines:
 
             thread = threading.Thread(target=write)
             thread.start()
-            large, after = taken(line_input)
+            large, after = take_lines(line_input)
             thread.join(60)
             assert 10 < len(large) < 3_000_000
             assert after == b"after"

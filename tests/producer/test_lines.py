@@ -37,7 +37,7 @@ TREE = st.recursive(
 JSON = TREE.map(lambda text: f'{{"whole":{text},"whole":{text}}}')
 
 
-def kept(written):
+def kept_fields(written):
     line = b'{"key":"k","type":"t","event_time":1,"payload": %b }' % written.encode()
     portion = read(line, most_bytes=100_000)
     assert portion.faults == []
@@ -91,12 +91,12 @@ class TestMessages:
     @pytest.mark.parametrize("written", ["0.10000000000000000001", "1.50", '{"a":1,"a":2}', "1e999", "-0", "[ 1 ,2]"])
     def test_json_text(self, written):
         """The JSON text of a payload stays as it was written, byte for byte."""
-        assert kept(written) == written
+        assert kept_fields(written) == written
 
     @given(JSON)
     def test_any_json_text(self, written):
         """So does any JSON text that is not itself a text, with repeated names, long numbers and blanks."""
-        assert kept(written) == written
+        assert kept_fields(written) == written
 
     def test_same_alone_and_together(self):
         """A line gives the same message whatever lines are around it."""

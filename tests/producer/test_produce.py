@@ -65,7 +65,7 @@ def give(process: subprocess.Popen[str], *numbers: int) -> None:
     process.stdin.write("".join(line(number).decode() for number in numbers))
 
 
-def held(depot: str) -> int:
+def count_held(depot: str) -> int:
     """Return how many messages are in a depot."""
     if not DeltaTable.is_deltatable(depot):
         return 0
@@ -74,7 +74,7 @@ def held(depot: str) -> int:
 
 def await_messages(depot: str, count: int, process: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while held(depot) < count:
+    while count_held(depot) < count:
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -106,14 +106,14 @@ class TestKilled:
         while True:
             process = start(depot, str(file), "--json")
             aim = before + random.randrange(1, LINES // 3)
-            while process.poll() is None and held(depot) < aim:
+            while process.poll() is None and count_held(depot) < aim:
                 time.sleep(random.random() / 50)
             process.kill()
             status, out, errors = ended(process)
             if status == 0:
                 break
             assert status == -signal.SIGKILL, errors
-            kills, before = kills + 1, held(depot)
+            kills, before = kills + 1, count_held(depot)
         assert kills >= 2
         assert json.loads(out)["skipped"] == before
         assert_each_once(depot, LINES)

@@ -32,7 +32,7 @@ def milliseconds(first: datetime, last: datetime) -> int:
     return (last - first) // timedelta(milliseconds=1)
 
 
-def counted(distributions: Distribution, by: str = "name") -> Counts:
+def count_by_outcome(distributions: Distribution, by: str = "name") -> Counts:
     """Return the delays as they were counted."""
     return Counter(
         {(row[by], row["outcome"], row["delay_ms"]): row["messages"] for row in distributions.delays.to_pylist()}
@@ -63,7 +63,7 @@ class TestCounts:
         """Each message with both times is counted once, by source, outcome and the milliseconds to its arrival."""
         distributions = distribution(busy.ledger)
         assert distributions.by == "source"
-        assert counted(distributions) == delays(busy)
+        assert count_by_outcome(distributions) == delays(busy)
         assert distributions.messages()["too_old"] == sum(row["reason"] == "too_old" for row in busy.rows("rejected"))
 
     def test_waits(self, busy):
@@ -120,4 +120,4 @@ def test_only_rejected_messages(tmp_path, clock, embedded):
     world.runner(embedded).once()
     distributions = distribution(world.ledger)
     assert (distributions.sizes.num_rows, distributions.waits.num_rows) == (0, 0)
-    assert counted(distributions) == {("a", "too_old", 60_000): 1, ("", "invalid", 0): 1}
+    assert count_by_outcome(distributions) == {("a", "too_old", 60_000): 1, ("", "invalid", 0): 1}

@@ -24,7 +24,7 @@ MIN_COUNT = 10
 HOUR = 3_600 * SECOND
 
 
-def said(world: World, min_count: int = MIN_COUNT) -> dict[str, LedgerWarning]:
+def warnings_by_kind(world: World, min_count: int = MIN_COUNT) -> dict[str, LedgerWarning]:
     """Return the warnings about a ledger by their codes."""
     return {warning.code: warning for warning in warnings_of(open_ledger(world.ledger), min_count)}
 
@@ -53,7 +53,7 @@ class TestSplits:
     def test_warns(self, repeating: World, embedded: EngineFactory) -> None:
         """Where a repeated type split most windows, both settings that change it are named."""
         repeating.runner(embedded).once()
-        warning = said(repeating)["ledger-splits"]
+        warning = warnings_by_kind(repeating)["ledger-splits"]
         assert warning.message.startswith("13 of 14 closed windows were split before their end (10 s)")
         assert 'on_repeat = "keep"' in warning.hint
         assert 'split_at = "midpoint"' in warning.hint
@@ -61,13 +61,13 @@ class TestSplits:
     def test_few(self, repeating: World, embedded: EngineFactory) -> None:
         """Few batches give no warning."""
         repeating.runner(embedded).once()
-        assert "ledger-splits" not in said(repeating, 100)
+        assert "ledger-splits" not in warnings_by_kind(repeating, 100)
 
     @pytest.mark.parametrize("rules", [{"on_repeat": "keep"}, {"split_at": "midpoint"}])
     def test_settled(self, repeating: World, embedded: EngineFactory, rules: dict[str, str]) -> None:
         """Whoever has chosen one of them is not told again."""
         repeating.runner(embedded, rules=rules).once()
-        assert "ledger-splits" not in said(repeating)
+        assert "ledger-splits" not in warnings_by_kind(repeating)
 
 
 class TestSlivers:
@@ -84,14 +84,14 @@ class TestSlivers:
     def test_warns(self, uneven: World, embedded: EngineFactory) -> None:
         """Many batches with few messages for their stream are counted, and the windows on the calendar named."""
         uneven.runner(embedded, rules={"window": "5s", "max_delay": "1s", "window_anchor": "event_time"}).once()
-        warning = said(uneven)["ledger-slivers"]
+        warning = warnings_by_kind(uneven)["ledger-slivers"]
         assert warning.message.startswith("13 of 39 closed batches (33 %)")
         assert 'window_anchor = "aligned"' in warning.hint
 
     def test_quiet(self, uneven: World, embedded: EngineFactory) -> None:
         """Windows on the calendar give no warning: there the device was silent."""
         uneven.runner(embedded, rules={"window": "5s", "max_delay": "1s", "window_anchor": "aligned"}).once()
-        assert "ledger-slivers" not in said(uneven, MIN_COUNT)
+        assert "ledger-slivers" not in warnings_by_kind(uneven, MIN_COUNT)
 
 
 class TestShared:
@@ -108,7 +108,7 @@ class TestShared:
             clock.set(NOW + HOUR)
             world.publish(rows[:30], rows[30:])
             world.runner(embedded).once()
-            warnings = said(world)
+            warnings = warnings_by_kind(world)
             clocks = {"clock-shared", "ledger-sources", "ledger-delay"} & warnings.keys()
             assert clocks == (set() if named else {"clock-shared"})
             if not named:
@@ -125,7 +125,7 @@ class TestSources:
         ahead = [message("a", NOW + HOUR + at, NOW + at, source="other") for at in range(20)]
         world.publish(wrong, right, ahead)
         world.runner(embedded).once()
-        warning = said(world)["ledger-sources"]
+        warning = warnings_by_kind(world)["ledger-sources"]
         assert warning.message.startswith(
             "nearly all messages of \"it's\" (20 of 20, 1 h behind), 'other' (20 of 20, 1 h ahead) were rejected"
         )
@@ -153,7 +153,7 @@ class TestSources:
         write_deltalake(world.depot, bronze)
         columns = {"source": "device", "key": "device", "type": "'a'", "event_time": "ts", "received_at": "at"}
         world.runner(embedded, depot_columns=columns).once()
-        warning = said(world)["ledger-sources"]
+        warning = warnings_by_kind(world)["ledger-sources"]
         assert (
             "timestamp_micros(unix_micros(ts) + CASE WHEN device = 'wrong' THEN 3600000000 ELSE 0 END)" in warning.hint
         )
@@ -161,7 +161,7 @@ class TestSources:
         pasted = tomllib.loads(warning.hint.partition("[depot.columns]: ")[2])
         write_deltalake(world.depot, bronze.slice(0, 20), mode="append")
         world.runner(embedded, depot_columns=columns | pasted).once()
-        assert "ledger-sources" not in said(world)
+        assert "ledger-sources" not in warnings_by_kind(world)
         assert [row["rejected"] for row in world.history() if row["kind"] == "data"] == [20, 0]
 
     def test_without_sources(self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory) -> None:
@@ -170,7 +170,7 @@ class TestSources:
         wrong = [message("a", NOW + HOUR + at, NOW + at, source="") for at in range(20)]
         world.publish(wrong)
         world.runner(embedded).once()
-        warning = said(world)["ledger-sources"]
+        warning = warnings_by_kind(world)["ledger-sources"]
         assert 'event_time = "timestamp_micros(unix_micros(event_time) + -3600000000)"' in warning.hint
         assert moved(warning, wrong) == [NOW + at for at in range(20)]
 
@@ -179,21 +179,21 @@ class TestSources:
         world = World(tmp_path, clock)
         world.publish([message("a", NOW - HOUR + at, NOW + at, source="slow") for at in range(20)])
         world.runner(embedded).once()
-        assert {"ledger-sources"} <= said(world).keys()
+        assert {"ledger-sources"} <= warnings_by_kind(world).keys()
         world.runner(embedded, rules={"max_delay": "2h", "window": "3h"}).once()
-        assert said(world) == {}
+        assert warnings_by_kind(world) == {}
         clock.advance(11 * HOUR)
         later = NOW + 10 * HOUR
         world.publish([message("a", later - 3 * HOUR + at, later + at, source="slow") for at in range(20)])
         world.runner(embedded, rules={"max_delay": "2h", "window": "3h"}).once()
-        assert "3 h behind" in said(world)["ledger-sources"].message
+        assert "3 h behind" in warnings_by_kind(world)["ledger-sources"].message
 
     def test_half_is_not_all(self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory) -> None:
         """A source half of whose messages are late has no wrong clock."""
         world = World(tmp_path, clock)
         world.publish([message("a", NOW - (at % 2) * HOUR + at, NOW + at) for at in range(40)])
         world.runner(embedded).once()
-        assert "ledger-sources" not in said(world)
+        assert "ledger-sources" not in warnings_by_kind(world)
 
 
 class TestDelay:
@@ -203,7 +203,7 @@ class TestDelay:
         world.publish([message("a", NOW - HOUR + at, NOW + at, source="wrong") for at in range(20)])
         world.publish([message("a", NOW + at, NOW + at, source="right") for at in range(20)])
         world.runner(embedded).once()
-        assert said(world).keys() == {"ledger-sources"}
+        assert warnings_by_kind(world).keys() == {"ledger-sources"}
 
     @pytest.mark.parametrize(("late", "warns"), [(1, False), (2, True)])
     def test_more_than_a_hundredth(
@@ -214,18 +214,18 @@ class TestDelay:
         punctual = [message("a", NOW + at, NOW + at) for at in range(100 - late)]
         world.publish([*punctual, *(message("a", NOW - HOUR + at, NOW) for at in range(late))])
         world.runner(embedded).once()
-        assert ("ledger-delay" in said(world)) is warns
+        assert ("ledger-delay" in warnings_by_kind(world)) is warns
 
     def test_reads_no_open_batch(self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory) -> None:
         """Warnings count what is open by the sums beside the clocks, and read no file of open batches."""
         world = World(tmp_path, clock)
         world.publish([message("a", NOW + at, NOW + at) for at in range(20)], [message("a", NOW - HOUR, NOW)])
         world.runner(embedded).once()
-        before, files = said(world), list(Path(world.ledger).glob("state=open/*/*.parquet"))
+        before, files = warnings_by_kind(world), list(Path(world.ledger).glob("state=open/*/*.parquet"))
         assert (before.keys() >= {"ledger-delay"}, bool(files)) == (True, True)
         for file in files:
             file.unlink()
-        assert said(world) == before
+        assert warnings_by_kind(world) == before
 
     def test_only_the_last_microbatches(
         self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory, monkeypatch: pytest.MonkeyPatch
@@ -238,9 +238,9 @@ class TestDelay:
                 [*late, *(message("a", NOW + at * SECOND + number, NOW + at * SECOND) for number in range(100))]
             )
             world.runner(embedded).once()
-        assert "ledger-delay" in said(world)
+        assert "ledger-delay" in warnings_by_kind(world)
         monkeypatch.setattr(warnings, "RECENT", 2)
-        assert "ledger-delay" not in said(world)
+        assert "ledger-delay" not in warnings_by_kind(world)
 
     def test_reads_no_file_of_earlier_microbatches(
         self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory, monkeypatch: pytest.MonkeyPatch
@@ -256,8 +256,8 @@ class TestDelay:
             if at == 1:
                 earlier = [file for kind in kinds for file in Path(world.ledger).glob(f"state={kind}/*/*.parquet")]
         monkeypatch.setattr(warnings, "RECENT", 2)
-        before = said(world)
+        before = warnings_by_kind(world)
         assert (before.keys() >= {"ledger-delay"}, len(earlier) > len(kinds)) == (True, True)
         for file in earlier:
             file.unlink()
-        assert said(world) == before
+        assert warnings_by_kind(world) == before

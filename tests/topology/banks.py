@@ -36,7 +36,7 @@ def bank(depot: str = "transfers", states: str = "bank", branch: str | None = No
         """Take from one account what the other gets, if the funds cover it."""
         funds, accounts = microbatch.state("funds"), pa.table({"account": ACCOUNTS})
         left = dict(zip(ACCOUNTS, funds.get(accounts)["amount"].to_pylist(), strict=True))
-        covered = [transfer for depot in depots for transfer in taken(microbatch.rows(depot), left)]
+        covered = [transfer for depot in depots for transfer in take_out(microbatch.rows(depot), left)]
         funds.put(pa.table({"account": ACCOUNTS, "amount": [left[account] for account in ACCOUNTS]}))
         moved = [(transfer["from"], transfer["amount"], 0) for transfer in covered]
         moved += [(transfer["to"], 0, transfer["amount"]) for transfer in covered]
@@ -50,7 +50,7 @@ def bank(depot: str = "transfers", states: str = "bank", branch: str | None = No
 MOVED = pa.schema([("holder", pa.string()), ("sent", pa.int64()), ("received", pa.int64())])
 
 
-def taken(messages: pa.Table, left: dict[str, int]) -> list[dict[str, Any]]:
+def take_out(messages: pa.Table, left: dict[str, int]) -> list[dict[str, Any]]:
     """Return the transfers that the funds cover, in the order of the log, and take them from what is left."""
     covered = []
     for payload in messages.sort_by([("version", "ascending"), ("sequence", "ascending")])["payload"].to_pylist():

@@ -45,7 +45,7 @@ def kinds_in(microbatch: Microbatch) -> pa.Table:
     return pa.table({"kind": types, "seen_in": pa.repeat(microbatch.id, len(types))})
 
 
-def seen(spark: Any, view: str) -> list[dict[str, Any]]:
+def read_view(spark: Any, view: str) -> list[dict[str, Any]]:
     """Return the rows of a view by key."""
     rows: list[dict[str, Any]] = spark.table(view).toArrow().sort_by("kind").to_pylist()
     return rows
@@ -60,7 +60,7 @@ def test_views(spark: Any, schema: str, clock: ManualClock) -> None:
     publish(spark, f"{schema}.depot", [message("a"), message("a"), message("b")])
     run_topology(kinds(schema), SETTINGS, spark=spark, clock=clock)
     assert tables_in(spark, schema) == {"depot", "states", "all_kinds_counts"}
-    assert seen(spark, f"{schema}.all_kinds_counts") == [{"kind": "a", "count": 2}, {"kind": "b", "count": 1}]
+    assert read_view(spark, f"{schema}.all_kinds_counts") == [{"kind": "a", "count": 2}, {"kind": "b", "count": 1}]
     assert (
         Path(str(open_engine(settings, spark).path(settings.ledger))) / DIRECTORY
     ).is_dir()  # for plans, from the first on
@@ -77,12 +77,12 @@ def test_views(spark: Any, schema: str, clock: ManualClock) -> None:
     run_topology(later, SETTINGS, spark=spark, clock=clock)
     number = spark.table(f"{schema}.states").selectExpr("max(microbatch)").collect()[0][0]
     assert tables_in(spark, schema) == {"depot", "states", "all_kinds_counts", "all_kinds_latest"}
-    assert seen(spark, f"{schema}.all_kinds_counts") == [
+    assert read_view(spark, f"{schema}.all_kinds_counts") == [
         {"kind": "a", "count": 2},
         {"kind": "b", "count": 2},
         {"kind": "c", "count": 1},
     ]
-    assert seen(spark, f"{schema}.all_kinds_latest") == [{"kind": kind, "seen_in": number} for kind in ("b", "c")]
+    assert read_view(spark, f"{schema}.all_kinds_latest") == [{"kind": kind, "seen_in": number} for kind in ("b", "c")]
 
     later.state("last_counts", key="kind STRING", value="count BIGINT")
 
@@ -93,7 +93,7 @@ def test_views(spark: Any, schema: str, clock: ManualClock) -> None:
 
     publish(spark, f"{schema}.depot", [message("a")])
     run_topology(later, SETTINGS, spark=spark, clock=clock)
-    assert seen(spark, f"{schema}.all_kinds_last_counts") == [{"kind": "a", "count": 1}]
+    assert read_view(spark, f"{schema}.all_kinds_last_counts") == [{"kind": "a", "count": 1}]
     assert later.read("latest", keys=[{"kind": "c"}], spark=spark)["seen_in"].to_pylist() == [number]
     assert later.read("counts", at=1, spark=spark)["count"].to_pylist() == [2, 1]
 
@@ -124,7 +124,7 @@ def test_views_of_other_columns(spark: Any, schema: str, clock: ManualClock) -> 
     publish(spark, f"{schema}.depot", [message("b")])
     run_topology(after, SETTINGS, spark=spark, clock=clock)
     rows = [{"kind": "a", "count": 1.0, "note": "n"}, {"kind": "b", "count": 1.5, "note": "n"}]
-    assert seen(spark, f"{schema}.all_kinds_counts") == rows
+    assert read_view(spark, f"{schema}.all_kinds_counts") == rows
     assert after.read("counts", spark=spark).to_pylist() == rows
     assert after.read("counts", at=1, spark=spark).to_pylist() == [
         {"kind": "a", "count": 2},

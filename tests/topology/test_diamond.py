@@ -65,7 +65,7 @@ class Diamond:
         for name in NAMES:
             self.run(name)
 
-    def seen(self) -> list[str]:
+    def seen_depots(self) -> list[str]:
         """Return what the checks have seen, in the order in which they did."""
         rows = sorted(self.checks.state("seen"), key=lambda row: row["turn"])
         return [f"{row['order']} {row['depot']}" for row in rows]
@@ -151,7 +151,7 @@ def test_stalled_branch(tmp_path: Path, name: str) -> None:
     diamond = Diamond(tmp_path)
     diamond.order(2)
     diamond.run_all()
-    before = diamond.seen()
+    before = diamond.seen_depots()
     diamond.order(5)
     diamond.order(7)
     [other] = FED.keys() - {name}
@@ -159,7 +159,7 @@ def test_stalled_branch(tmp_path: Path, name: str) -> None:
     for _ in range(3):
         diamond.advance(DAY)
         diamond.run("checks")
-        assert diamond.seen() == before
+        assert diamond.seen_depots() == before
     [wait] = diamond.waits()
     assert (wait.topology, wait.depot) == (name, FED[name])
     assert wait.reached is not None
@@ -178,7 +178,7 @@ def test_branch_that_never_ran(tmp_path: Path) -> None:
     diamond.run("discounts")
     diamond.advance(DAY)
     diamond.run("checks")
-    assert diamond.seen() == []
+    assert diamond.seen_depots() == []
     assert [(wait.topology, wait.reached) for wait in diamond.waits()] == [("prices", None)]
     diamond.run_all()
     diamond.assert_sound()
@@ -196,9 +196,9 @@ def test_overtaken_after_a_while(tmp_path: Path) -> None:
     for seconds, seen in ((300, 2), (240, 2), (120, 3)):
         diamond.advance(seconds)
         diamond.run("checks")
-        assert len(diamond.seen()) == seen
+        assert len(diamond.seen_depots()) == seen
     diamond.run_all()
-    assert diamond.seen() == ["000 priced", "000 discounted", "001 discounted", "001 priced"]
+    assert diamond.seen_depots() == ["000 priced", "000 discounted", "001 discounted", "001 priced"]
     assert {row["times"] for row in diamond.checks.state("seen")} == {1}
     overtook = [row["overtook"] for row in diamond.checks.history()]
     assert overtook == [None, None, ["priced"], None]

@@ -62,7 +62,7 @@ def part(device: str, *more: int) -> pa.Table:
     return rows((device, *more, 1, 1)[:3]).select(["device", "day", "hour"][: 1 + len(more)])
 
 
-def found(table: pa.Table) -> dict[Key, int]:
+def rows_by_key(table: pa.Table) -> dict[Key, int]:
     """Return rates by key. Each key is there once."""
     listed = [((row["device"], row["day"].day, row["hour"]), row["rate"]) for row in table.to_pylist()]
     assert len(dict(listed)) == len(listed)
@@ -100,29 +100,29 @@ def test_rows_under_a_part(tmp_path: Path, engine: EngineFactory) -> None:
 
     def look(microbatch: Microbatch) -> None:
         state = microbatch.state("rates")
-        assert found(state.all(part("a", 1))) == {("a", 1, 1): 1, ("a", 1, 2): 1}
+        assert rows_by_key(state.all(part("a", 1))) == {("a", 1, 1): 1, ("a", 1, 2): 1}
         state.put(rows(("a", 1, 2), ("a", 3, 1), ("d", 1, 1), rate=2))
         state.delete(rows(("a", 2, 1), ("b", 1, 1)))
         under_a = {("a", 1, 1): 1, ("a", 1, 2): 2, ("a", 3, 1): 2}
-        assert found(state.all(part("a"))) == under_a
+        assert rows_by_key(state.all(part("a"))) == under_a
         both = pa.concat_tables([part("b"), part("d"), part("d"), part("e")])
-        assert found(state.all(both)) == {("d", 1, 1): 2}
-        assert found(state.all(part("a", 3, 1))) == {("a", 3, 1): 2}
-        assert found(state.all(part("a").slice(1))) == {}
+        assert rows_by_key(state.all(both)) == {("d", 1, 1): 2}
+        assert rows_by_key(state.all(part("a", 3, 1))) == {("a", 3, 1): 2}
+        assert rows_by_key(state.all(part("a").slice(1))) == {}
         assert state.get(rows(("a", 1, 1), ("a", 2, 1)))["rate"].to_pylist() == [1, 9]
-        assert found(state.all()) == under_a | {("c", 1, 1): 1, ("d", 1, 1): 2}
+        assert rows_by_key(state.all()) == under_a | {("c", 1, 1): 1, ("d", 1, 1): 2}
 
     steps.do(look)
     read = steps.harness.topology.read
-    assert found(read("rates", keys=[{"device": "a"}])) == {("a", 1, 1): 1, ("a", 1, 2): 2, ("a", 3, 1): 2}
+    assert rows_by_key(read("rates", keys=[{"device": "a"}])) == {("a", 1, 1): 1, ("a", 1, 2): 2, ("a", 3, 1): 2}
     day = date(2026, 1, 1)
-    assert found(read("rates", keys=[{"device": "a", "day": day}, {"device": "b", "day": day}], at=1)) == {
+    assert rows_by_key(read("rates", keys=[{"device": "a", "day": day}, {"device": "b", "day": day}], at=1)) == {
         ("a", 1, 1): 1,
         ("a", 1, 2): 1,
         ("b", 1, 1): 1,
     }
-    assert found(read("rates", keys=[{"device": "a", "day": day, "hour": 2}])) == {("a", 1, 2): 2}
-    assert found(read("rates", keys=[])) == {}
+    assert rows_by_key(read("rates", keys=[{"device": "a", "day": day, "hour": 2}])) == {("a", 1, 2): 2}
+    assert rows_by_key(read("rates", keys=[])) == {}
 
 
 @pytest.mark.slow_on_spark
@@ -137,13 +137,13 @@ def test_neighbours(tmp_path: Path, engine: EngineFactory, many: int, monkeypatc
 
     def look(microbatch: Microbatch) -> None:
         for device in ALIKE:
-            assert found(microbatch.state("rates").all(part(device))) == {(device, 1, 1): 1}
+            assert rows_by_key(microbatch.state("rates").all(part(device))) == {(device, 1, 1): 1}
 
     steps.do(look)
     for device in ALIKE:
-        assert found(steps.harness.topology.read("rates", keys=[{"device": device}])) == {(device, 1, 1): 1}
+        assert rows_by_key(steps.harness.topology.read("rates", keys=[{"device": device}])) == {(device, 1, 1): 1}
     three = [{"device": device} for device in ALIKE[:3]]
-    assert found(steps.harness.topology.read("rates", keys=three)) == {(device, 1, 1): 1 for device in ALIKE[:3]}
+    assert rows_by_key(steps.harness.topology.read("rates", keys=three)) == {(device, 1, 1): 1 for device in ALIKE[:3]}
 
 
 @pytest.mark.parametrize(
@@ -208,10 +208,12 @@ class TestFrames:
             state.put(frame(rows(("a", 1, 2), ("a", 3, 1), ("d", 1, 1), rate=2).to_pandas()))
             state.delete(keys(("a", "2026-01-02", 1), ("b", "2026-01-01", 1)))
             under_a = {("a", 1, 1): 1, ("a", 1, 2): 2, ("a", 3, 1): 2}
-            assert found(state.all(keys(("a",))).toArrow()) == under_a
-            assert found(state.all(keys(("a",), ("a",), ("b",), ("d",))).toArrow()) == under_a | {("d", 1, 1): 2}
-            assert found(state.all(keys(("a", "2026-01-03"), ("b", "2026-01-01"))).toArrow()) == {("a", 3, 1): 2}
-            assert found(state.all(keys(("a", "2026-01-01", 1), ("x", "2026-01-01", 1))).toArrow()) == {("a", 1, 1): 1}
+            assert rows_by_key(state.all(keys(("a",))).toArrow()) == under_a
+            assert rows_by_key(state.all(keys(("a",), ("a",), ("b",), ("d",))).toArrow()) == under_a | {("d", 1, 1): 2}
+            assert rows_by_key(state.all(keys(("a", "2026-01-03"), ("b", "2026-01-01"))).toArrow()) == {("a", 3, 1): 2}
+            assert rows_by_key(state.all(keys(("a", "2026-01-01", 1), ("x", "2026-01-01", 1))).toArrow()) == {
+                ("a", 1, 1): 1
+            }
             with pytest.raises(TopologyError, match="lacks the column 'device'"):
                 state.all(keys(("a", "2026-01-01")).select("day"))
             with pytest.raises(TopologyError, match="NULL"):
@@ -240,11 +242,11 @@ def test_other_files_are_not_read(
     def look(microbatch: Any) -> None:
         keys = engine.session.createDataFrame([("b",)], "device STRING") if frames else part("b")
         under = microbatch.state("rates").all(keys)
-        assert found(under.toArrow() if frames else under) == {("b", 1, 1): 1}
+        assert rows_by_key(under.toArrow() if frames else under) == {("b", 1, 1): 1}
 
     parameter = SparkMicrobatch if frames else Microbatch
     Steps(tmp_path, parameter, engine=engine.name, session=engine.session).do(look)
-    assert found(writing.harness.topology.read("rates", keys=[{"device": "b"}])) == {("b", 1, 1): 1}
+    assert rows_by_key(writing.harness.topology.read("rates", keys=[{"device": "b"}])) == {("b", 1, 1): 1}
     with pytest.raises(TableUnreadableError):
         writing.harness.topology.read("rates", keys=[{"device": "a"}])
 
@@ -283,7 +285,7 @@ def test_like_a_dict(
         steps.do(lambda microbatch, actions=actions: act(microbatch.state("rates"), model, actions, rates))
     for key, columns in itertools.product(KEYS[::5], (1, 2)):
         [named] = rows(key).select(range(columns)).to_pylist()
-        assert found(steps.harness.topology.read("rates", keys=[named])) == under(model, [key], columns)
+        assert rows_by_key(steps.harness.topology.read("rates", keys=[named])) == under(model, [key], columns)
 
 
 def act(state: ArrowState, model: dict[Key, int], actions: list[Any], rates: Iterator[int]) -> None:
@@ -300,7 +302,7 @@ def act(state: ArrowState, model: dict[Key, int], actions: list[Any], rates: Ite
         elif what == "get":
             assert state.get(rows(*keys))["rate"].to_pylist() == [model.get(key, 9) for key in keys]
         else:
-            assert found(state.all(rows(*keys).select(range(*columns)))) == under(model, keys, *columns)
+            assert rows_by_key(state.all(rows(*keys).select(range(*columns)))) == under(model, keys, *columns)
 
 
 def under(model: dict[Key, int], keys: list[Key], columns: int) -> dict[Key, int]:

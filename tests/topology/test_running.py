@@ -63,7 +63,7 @@ def counter(*depots: str, in_step: bool = False, **declared: Depot) -> Topology:
     return topology
 
 
-def counted(harness: Harness) -> dict[str, int]:
+def count_states(harness: Harness) -> dict[str, int]:
     """Return the counts by depot."""
     return {row["name"]: row["count"] for row in harness.state("counts")}
 
@@ -85,15 +85,15 @@ class TestDepots:
         both.append([message()] * 2, "b")
         both.append([message()], "a")
         both.run()
-        assert counted(both) == {"a": 4, "b": 2}
+        assert count_states(both) == {"a": 4, "b": 2}
         other = Harness(counter("b"), tmp_path)
         both.append([message()] * 5, "a")
         other.append([message()], "b")
         other.run()
-        assert counted(other) == {"a": 4, "b": 3}
+        assert count_states(other) == {"a": 4, "b": 3}
         again = Harness(counter("a", "b"), tmp_path)
         again.run()
-        assert counted(again) == {"a": 9, "b": 3}
+        assert count_states(again) == {"a": 9, "b": 3}
         kinds = [(row["kind"], row["depot"]) for row in again.history() if row["kind"] == "rules"]
         assert len(kinds) == 3
         assert sum(row["messages_read"] for row in again.history()) == 12
@@ -104,7 +104,7 @@ class TestDepots:
         for depot in ("a", "a", "b"):
             harness.append([message()], depot)
         harness.run()
-        assert counted(harness) == {"a": 1, "b": 1}
+        assert count_states(harness) == {"a": 1, "b": 1}
 
     def test_all_in_one_microbatch(self, tmp_path: Path) -> None:
         """A microbatch reads what is new in all depots, and of each no more than its share of the limit."""
@@ -114,7 +114,7 @@ class TestDepots:
         harness.run()
         read = [(row["microbatch"], row["depot"], row["messages_read"]) for row in harness.history()]
         assert read == [(1, "a", 2), (1, "b", 2), (2, "a", 2), (3, "a", 2)]
-        assert counted(harness) == {"a": 6, "b": 2}
+        assert count_states(harness) == {"a": 6, "b": 2}
 
     def test_exchanged_while_it_catches_up(self, tmp_path: Path) -> None:
         """A depot that is exchanged between two microbatches for a copy which grew otherwise stops the run, and with
@@ -137,12 +137,12 @@ class TestDepots:
         runner.driver.report = exchange
         with pytest.raises(DepotChangedError, match="was replaced by another table"):
             runner.once()
-        assert counted(harness) == {"a": 2}
+        assert count_states(harness) == {"a": 2}
         shutil.rmtree(tmp_path / "a")
         (tmp_path / "away").rename(tmp_path / "a")
         harness.restart()
         harness.run()
-        assert counted(harness) == {"a": 4}
+        assert count_states(harness) == {"a": 4}
 
 
 class TestInStep:
@@ -183,10 +183,10 @@ class TestInStep:
         harness.append([message()], "a")
         harness.clock.set(early)
         harness.run()
-        assert counted(harness) == {"b": 1}
+        assert count_states(harness) == {"b": 1}
         harness.advance_clock(61)
         harness.run()
-        assert counted(harness) == {"a": 1, "b": 1}
+        assert count_states(harness) == {"a": 1, "b": 1}
 
 
 class TestOptions:
@@ -349,7 +349,7 @@ def test_pause(tmp_path: Path) -> None:
     assert harness.state("counts") == []
     harness.resume()
     harness.run()
-    assert counted(harness) == {"a": 1}
+    assert count_states(harness) == {"a": 1}
 
 
 def test_pause_outlasts_what_is_done_meanwhile(tmp_path: Path) -> None:
@@ -393,7 +393,7 @@ class TestRollback:
         both.rollback(0)
         assert both.state("counts") == []
         both.run()
-        assert counted(both) == {"a": 1, "b": 1}
+        assert count_states(both) == {"a": 1, "b": 1}
 
     @pytest.mark.ci
     @pytest.mark.parametrize("start_from", ["end", "records-ago:1", "timestamp:2000-01-01T00:00:00Z", "days-ago:20000"])
@@ -411,12 +411,12 @@ class TestRollback:
         for _ in range(2):
             writer.append([message()], "b")
             both.run()
-        before = counted(both)
+        before = count_states(both)
         for _ in range(2):
             both.rollback(0)
             assert both.state("counts") == []
             both.run()
-            assert counted(both) == before
+            assert count_states(both) == before
 
     def test_of_a_start_that_was_moved(self, tmp_path: Path) -> None:
         """A rollback to microbatch 0 goes back to where reading began, not to where it was first said to begin."""
@@ -430,7 +430,7 @@ class TestRollback:
         moved.rollback(0)
         moved.restart()
         moved.run()
-        assert counted(moved) == {"a": 1}
+        assert count_states(moved) == {"a": 1}
 
     def test_of_a_depot_that_is_gone(self, tmp_path: Path) -> None:
         """A depot that was taken away before a rollback, and comes back, is read again from there."""
@@ -442,10 +442,10 @@ class TestRollback:
         single.run()
         single.rollback(0)
         single.run()
-        assert counted(single) == {"a": 1}
+        assert count_states(single) == {"a": 1}
         again = Harness(counter("a", "b"), tmp_path)
         again.run()
-        assert counted(again) == {"a": 1, "b": 1}
+        assert count_states(again) == {"a": 1, "b": 1}
 
     def test_unknown(self, tmp_path: Path) -> None:
         """A microbatch that there was not is refused."""
@@ -543,7 +543,7 @@ class TestHarness:
             harness.run()
         harness.restart()
         harness.run()
-        assert counted(harness) == {"a": 1}
+        assert count_states(harness) == {"a": 1}
 
 
 class TestNames:
@@ -594,7 +594,7 @@ class TestDeclaredLater:
         after = Harness(topology, tmp_path)
         after.append([message(7)])
         after.run()
-        assert counted(after) == {"a": 2}
+        assert count_states(after) == {"a": 2}
         assert [row["payload"] for row in after.state("latest")] == ["7"]
         assert [row["kind"] for row in after.history()] == ["data", "rules", "data"]
 
@@ -1045,7 +1045,7 @@ def test_messages_that_no_rule_would_take(tmp_path: Path) -> None:
     other = Harness(counter("a"), tmp_path / "other")
     other.append([{"payload": None, "source": None, "key": None, "event_time": None, "received_at": None}])
     other.run()
-    assert counted(other) == {"a": 1}
+    assert count_states(other) == {"a": 1}
 
 
 def test_maintained_while_it_runs(tmp_path: Path) -> None:
@@ -1091,7 +1091,7 @@ class TestAccepted:
         self.accept(harness, "a")
         harness.append([message()] * 5, "a")
         harness.run()
-        assert counted(harness) == {"a": 12, "b": 2}
+        assert count_states(harness) == {"a": 12, "b": 2}
         report = verify_topology(harness.topology, EMBEDDED, replay=True)
         assert (report.ok, report.findings, sum(books.depot_row_count or 0 for books in report.depots)) == (
             True,
@@ -1109,7 +1109,7 @@ class TestAccepted:
             harness.run()
         DeltaTable(harness.topology.depots["a"].location).delete("payload = '0'")
         self.accept(harness, "a")
-        assert counted(harness) == {"a": 3, "b": 2}
+        assert count_states(harness) == {"a": 3, "b": 2}
 
     def test_without_a_name(self, tmp_path: Path) -> None:
         """Of several depots one must be named."""

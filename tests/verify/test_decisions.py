@@ -95,7 +95,7 @@ class TestBounded:
         assert (books.derived_stream_count, books.stream_count) == (len(small), len(messages))
         assert f"the windows of 1 of {len(messages)} streams" in finding
         assert f"with {large} messages together" in finding
-        assert found(verify(world.depot, world.ledger, max_messages=None)) == {"windows by the rules"}
+        assert failed_checks(verify(world.depot, world.ledger, max_messages=None)) == {"windows by the rules"}
         assert books.redecided == books.messages_read
 
     def test_progress(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,7 @@ class TestBounded:
         assert (report.ok, report.books[0].redecided, report.books[0].derived_stream_count) == (True, 4, 1)
         assert report.findings[1].startswith("the decisions on 9 of 10 streams")
         damage(world, setting("open", lambda row: row["key"] == "new", open_reason="size"))
-        assert found(check(world)) == {"windows by the rules"}
+        assert failed_checks(check(world)) == {"windows by the rules"}
 
     def test_damaged_history(self, world: World) -> None:
         """Nothing is derived from a history with a gap, and the report says so."""
@@ -134,10 +134,10 @@ class TestBounded:
         report = check(world)
         assert (report.books[0].redecided, report.books[0].derived_stream_count) == (0, 0)
         assert f"the decisions in ledger version {world.version()}, whose history is not whole" in report.findings
-        assert found(report) & BY_DECISIONS == set()
+        assert failed_checks(report) & BY_DECISIONS == set()
 
 
-def found(report: Report) -> set[str]:
+def failed_checks(report: Report) -> set[str]:
     """Return the names of the checks that found a difference, but for those by the log."""
     return {difference.check for difference in report.differences} - BY_LOG
 
@@ -152,8 +152,8 @@ class TestDamaged:
         change, checks = DAMAGES[name]
         damage(world, change)
         report = check(world)
-        assert found(report) - BY_DECISIONS == set()
-        assert found(report) >= checks
+        assert failed_checks(report) - BY_DECISIONS == set()
+        assert failed_checks(report) >= checks
         assert all(difference.examples for difference in report.differences)
         json.dumps(report.to_dict())
 
@@ -161,6 +161,6 @@ class TestDamaged:
         """A number with which nothing can be computed is a difference too, and the other checks go on."""
         damage(world, setting("rejected", reason="clock_ahead", missed_by_us=-(1 << 63)))
         report = check(world)
-        assert {"decisions", "rejected_off_by"} <= found(report)
+        assert {"decisions", "rejected_off_by"} <= failed_checks(report)
         [derived] = [difference for difference in report.differences if difference.check == "decisions"]
         assert "Out of Range" in derived.found

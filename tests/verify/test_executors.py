@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.engine.world import World
 from tests.verify.damages import DAMAGES
 from tests.verify.quality.damages import Rows, damage
-from tests.verify.test_parts import BESIDE, said
+from tests.verify.test_parts import BESIDE, findings_of
 from windrow.cli.spark_reader import reading_by_spark
 from windrow.settings.settings import Settings
 from windrow.verify import NOT_ON_DISK, Report, executors, verify
@@ -34,7 +34,7 @@ def without_logs(report: Report) -> tuple[Any, ...]:
     """Return what a report says but for what only files and logs tell."""
     differences = [difference for difference in report.differences if not difference.check.startswith(BY_LOG)]
     findings = [finding for finding in report.findings if finding != NOT_ON_DISK]
-    return said(replace(report, differences=tuple(differences), findings=tuple(findings)))
+    return findings_of(replace(report, differences=tuple(differences), findings=tuple(findings)))
 
 
 @pytest.mark.slow

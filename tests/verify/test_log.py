@@ -26,7 +26,7 @@ def check(world: World) -> Report:
     return verify(world.depot, world.ledger)
 
 
-def found(world: World) -> set[str]:
+def failed_checks(world: World) -> set[str]:
     """Return the names of the checks that find a difference."""
     return {difference.check for difference in check(world).differences}
 
@@ -71,22 +71,22 @@ class TestByHand:
     def test_updated(self, world: World, where: str, updates: dict[str, str], check: str) -> None:
         """An update of what only the log, the version before or the depot's log can tell is found."""
         DeltaTable(world.ledger).update(updates=updates, predicate=where)
-        assert check in found(world)
+        assert check in failed_checks(world)
 
     def test_restored(self, world: World) -> None:
         """A RESTORE mends what was updated."""
         version = world.version()
         DeltaTable(world.ledger).update(updates={"token": "'x'"}, predicate="id = 'progress'")
-        assert found(world)
+        assert failed_checks(world)
         DeltaTable(world.ledger).restore(version)
-        assert found(world) == set()
+        assert failed_checks(world) == set()
 
     def test_goes_on(self, world: World, embedded: EngineFactory) -> None:
         """A change of the history is found after further microbatches as well."""
         DeltaTable(world.ledger).update(updates={"attempt": "7"}, predicate="state = 'microbatch' AND microbatch = 2")
         world.publish(*log(versions=1, seed=7))
         world.runner(embedded, rules=LATER).once()
-        assert found(world) == {"by hand"}
+        assert failed_checks(world) == {"by hand"}
 
     @pytest.mark.parametrize(
         ("where", "updates", "row"),
@@ -112,15 +112,15 @@ class TestByHand:
     def test_pause(self, world: World, embedded: EngineFactory) -> None:
         """A ledger that is paused, and one that was resumed, is as it should be."""
         world.runner(embedded, rules=LATER).pause()
-        assert found(world) == set()
+        assert failed_checks(world) == set()
         world.runner(embedded, rules=LATER).resume()
-        assert found(world) == set()
+        assert failed_checks(world) == set()
 
     def test_foreign_state(self, world: World) -> None:
         """A row of a state that Windrow does not know is found."""
         schema = tables.ledger_schema(world.payload)
         write_deltalake(world.ledger, pa.Table.from_pylist([{"id": "a", "state": "note"}], schema), mode="append")
-        assert found(world) == {"states"}
+        assert failed_checks(world) == {"states"}
 
 
 @pytest.mark.ci
@@ -142,7 +142,7 @@ class TestFiles:
                     action["add"]["stats"] = json.dumps(stats | {"numRecords": stats["numRecords"] + 1})
                     lines[at] = json.dumps(action)
             entry(location, version).write_text("\n".join(lines))
-        assert "files" in found(world)
+        assert "files" in failed_checks(world)
 
     def test_column_that_nothing_else_reads(self, world: World) -> None:
         """A file in which a column can no longer be read is found and named, also where no other check reads the
@@ -160,7 +160,7 @@ class TestFiles:
         extra = pa.Table.from_pylist(rows, messages.schema()).append_column("beside", pa.array(["x"] * len(rows)))
         write_deltalake(world.depot, extra, mode="append", schema_mode="merge")
         world.runner(embedded, rules=LATER).once()
-        assert found(world) == set()
+        assert failed_checks(world) == set()
         newest = max(Path(world.depot).glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
         flip(newest, column)
         with pytest.raises(TableUnreadableError, match=newest.name):
@@ -204,7 +204,7 @@ class TestEnd:
         """What Spark keeps beside an entry proves that there was one."""
         last = entry(world.ledger, world.version())
         last.rename(last.with_name(f".{last.name}.crc"))
-        assert found(world) == {"log"}
+        assert failed_checks(world) == {"log"}
 
     def test_attempt_that_failed(self, world: World, embedded: EngineFactory) -> None:
         """Files of an attempt that was made again are nothing to tell of."""

@@ -52,7 +52,7 @@ BESIDE: dict[str, Callable[[Rows], Rows | None]] = {
 }
 
 
-def said(report: Report) -> tuple[Any, ...]:
+def findings_of(report: Report) -> tuple[Any, ...]:
     """Return what a report says, but for the order of differences and of examples, and which are shown of many."""
     differences = sorted(
         (difference.check, difference.expected, difference.found, difference.ledger_version)
@@ -77,7 +77,7 @@ def test_every_stream_alone(world: World, monkeypatch: pytest.MonkeyPatch, name:
     versions = [before, world.version()]
     together = verify(world.depot, world.ledger, versions)
     monkeypatch.setattr(parts, "PART_SHARE", 1 << 60)
-    assert said(verify(world.depot, world.ledger, versions)) == said(together)
+    assert findings_of(verify(world.depot, world.ledger, versions)) == findings_of(together)
     assert together.ok == (name == "none")
 
 

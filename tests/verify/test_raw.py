@@ -39,7 +39,7 @@ def world(written: Path, tmp_path: Path, clock: ManualClock) -> RawWorld:
     return RawWorld(tmp_path, clock)
 
 
-def found(report: Report) -> set[str]:
+def failed_checks(report: Report) -> set[str]:
     """Return the names of the checks that found a difference."""
     return {difference.check for difference in report.differences}
 
@@ -192,7 +192,7 @@ class TestDamaged:
         change, checks = DAMAGES[name]
         damage(world, change)
         report = verify(world.depot, world.ledger)
-        assert found(report) >= checks
+        assert failed_checks(report) >= checks
         json.dumps(report.to_dict())
 
     def test_rewriting_changes_nothing(self, world: RawWorld) -> None:
@@ -208,4 +208,4 @@ class TestDamaged:
         damage(world, setting("rejected", by_format("format_gap"), detail="another one"))
         damage(world, setting("microbatch", bytes_framed=plus("bytes_framed", 1)))
         report = verify(world.depot, world.ledger, [before, world.version()])
-        assert found(report) >= {"final rows (rejected)", "final rows (microbatch)"}
+        assert failed_checks(report) >= {"final rows (rejected)", "final rows (microbatch)"}

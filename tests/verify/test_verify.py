@@ -60,7 +60,7 @@ def check(world: World) -> Report:
     return verify(world.depot, world.ledger)
 
 
-def found(report: Report) -> set[str]:
+def failed_checks(report: Report) -> set[str]:
     """Return the names of the checks that found a difference.
 
     The invariants are tested in tests/verify/quality; what is derived again, and the log, in other files beside this
@@ -186,7 +186,7 @@ class TestMessages:
     def test_batch_dropped(self, world):
         """The messages of a closed batch that is gone are lost."""
         report = without(world, "closed")
-        assert {"lost", "balance"} <= found(report)
+        assert {"lost", "balance"} <= failed_checks(report)
         assert {"closed_batches_there", "microbatch_closed"} <= failing(report)
         assert report.books[0].lost > 0
 
@@ -194,14 +194,14 @@ class TestMessages:
     def test_open_batch_dropped(self, world):
         """The messages of an open batch that is gone are lost."""
         report = without(world, "open")
-        assert {"lost", "balance"} <= found(report)
+        assert {"lost", "balance"} <= failed_checks(report)
         assert "open_batches_there" in failing(report)
 
     @pytest.mark.ci
     def test_rejection_dropped(self, world):
         """A message whose rejection is gone is lost, and the example says which one and from which depot version."""
         report = without(world, "rejected")
-        assert {"lost", "balance"} <= found(report)
+        assert {"lost", "balance"} <= failed_checks(report)
         assert "microbatch_rejected" in failing(report)
         (example,) = next(difference for difference in report.differences if difference.check == "lost").examples
         assert (example["times"], example["ledger_rows"]) == (1, [])
@@ -217,7 +217,7 @@ class TestMessages:
             taker |= {"source": giver["source"], "key": giver["key"]}
 
         report = rewrite(world, copy)
-        assert {"duplicated", "balance"} <= found(report)
+        assert {"duplicated", "balance"} <= failed_checks(report)
         assert "message_once" in failing(report)
         example = next(difference for difference in report.differences if difference.check == "duplicated").examples[0]
         assert len(example["ledger_rows"]) == 2
@@ -225,7 +225,7 @@ class TestMessages:
     def test_payload_changed(self, world):
         """A message with another payload is one lost and one unexpected."""
         report = update(world, "closed", lambda row: row["messages"][0].update(payload="changed"))
-        assert {"lost", "unexpected"} <= found(report)
+        assert {"lost", "unexpected"} <= failed_checks(report)
         assert (report.books[0].lost, report.books[0].unexpected, report.books[0].duplicated) == (1, 1, 0)
 
     @pytest.mark.parametrize("column", ["sequence", "received_at", "payload"])
@@ -239,7 +239,7 @@ class TestMessages:
             ),
             lambda row: any(message[column] is not None for message in row["messages"]),
         )
-        assert {"lost", "unexpected"} <= found(report)
+        assert {"lost", "unexpected"} <= failed_checks(report)
 
     def test_invented(self, world):
         """A rejected message that the depot never had is unexpected."""
@@ -249,7 +249,7 @@ class TestMessages:
             return [*rows, rejection | {"id": "rejected/1///99", "key": "nobody"}]
 
         report = rewrite(world, invent)
-        assert {"unexpected", "balance"} <= found(report)
+        assert {"unexpected", "balance"} <= failed_checks(report)
         assert "microbatch_rejected" in failing(report)
         (example,) = next(difference for difference in report.differences if difference.check == "unexpected").examples
         assert example["ledger_rows"] == ["rejected/1///99"]
@@ -265,7 +265,7 @@ class TestMessages:
                     row["depot_version"] += 1
 
         report = rewrite(world, skip)
-        assert found(report) == {"lost", "depot versions", "progress row"}
+        assert failed_checks(report) == {"lost", "depot versions", "progress row"}
         assert report.books[0].lost == 30
         assert all(len(difference.examples) <= 20 for difference in report.differences)
 
@@ -296,7 +296,7 @@ class TestBatches:
             lambda row: row["messages"][1].update(type=row["messages"][0]["type"]),
             lambda row: row["message_count"] > 1,
         )
-        assert {"lost", "unexpected"} <= found(report)
+        assert {"lost", "unexpected"} <= failed_checks(report)
         assert "type_once_in_window" in failing(report)
 
     def test_type_twice_before_repeats_were_kept(self, world, embedded):
@@ -316,7 +316,7 @@ class TestHistory:
     def test_microbatch_dropped(self, world):
         """A microbatch that is missing in the history is found."""
         report = without(world, "microbatch")
-        assert {"balance", "depot versions"} <= found(report)
+        assert {"balance", "depot versions"} <= failed_checks(report)
         assert {"microbatch_numbers", "progress_microbatch"} <= failing(report)
 
     @pytest.mark.parametrize(
@@ -336,7 +336,7 @@ class TestHistory:
     def test_progress_back(self, world):
         """A progress that was moved back, so that messages would be read again, is found."""
         report = update(world, "progress", lambda row: row.update(depot_version=row["depot_version"] - 1), is_control)
-        assert {"unexpected", "duplicated"} & found(report) == {"unexpected"}
+        assert {"unexpected", "duplicated"} & failed_checks(report) == {"unexpected"}
         assert "progress_last" in failing(report)
 
     def test_rules(self, world):
@@ -356,14 +356,14 @@ class TestHistory:
                 if row["id"] == "progress" or row["microbatch"] == max(other["microbatch"] or 0 for other in rows):
                     row["depot_version"] = 99
 
-        assert found(rewrite(world, beyond)) == {"depot"}
+        assert failed_checks(rewrite(world, beyond)) == {"depot"}
 
     def test_versions(self, world):
         """A depot version that is listed with another number of messages is found."""
         report = update(
             world, "microbatch", lambda row: row["versions"][0].update(messages=31), lambda row: row["versions"]
         )
-        assert found(report) == {"depot versions"}
+        assert failed_checks(report) == {"depot versions"}
         assert failing(report) == {"versions_sum"}
 
     def test_versions_out_of_order(self, world):
@@ -381,7 +381,7 @@ class TestRejections:
     def test_id(self, world):
         """A rejection whose id names a depot version that does not have its message is found."""
         report = update(world, "rejected", lambda row: row.update(id=row["id"].replace("rejected/1/", "rejected/2/")))
-        assert found(report) == {"rejected from"}
+        assert failed_checks(report) == {"rejected from"}
 
 
 @pytest.mark.ci
@@ -396,7 +396,7 @@ class TestFinals:
             lambda row: row["closed_microbatch"] > row["opened_microbatch"],
         )
         report = verify(world.depot, world.ledger, [before, before + 1])
-        assert "final rows (closed)" in found(report)
+        assert "final rows (closed)" in failed_checks(report)
         assert {difference.ledger_version for difference in report.differences} == {before + 1}
 
     def test_restored(self, world):
@@ -421,7 +421,7 @@ class TestTables:
         )
         assert (report.ok, report.complete) == (True, False)
         assert (report.books[0].matched, report.books[0].unchecked) == (3, 152)
-        assert "unreadable versions" in found(without(world, "closed"))
+        assert "unreadable versions" in failed_checks(without(world, "closed"))
 
     @pytest.mark.ci
     def test_beginning_forgotten(self, tmp_path, clock, embedded):

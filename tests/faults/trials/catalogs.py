@@ -224,7 +224,7 @@ def _status(child: Child) -> int | None:
     return child.process.exitcode
 
 
-def _tried(act: Callable[[Named], None]) -> Callable[[Trial], None]:
+def _trying(act: Callable[[Named], None]) -> Callable[[Trial], None]:
     """Try it on tables that no driver has seen, and perhaps again."""
 
     def tried(trial: Trial) -> None:
@@ -237,6 +237,6 @@ def _tried(act: Callable[[Named], None]) -> Callable[[Trial], None]:
     return tried
 
 
-killed = _tried(Named.killed)
-failed = _tried(Named.failing)
-raced = _tried(Named.raced)
+killed = _trying(Named.killed)
+failed = _trying(Named.failing)
+raced = _trying(Named.raced)

@@ -96,7 +96,7 @@ class Counting:
         return Counted(0, 0, (*map(str, report.differences), *report.findings, *wrong), self.trial.struck)
 
 
-def _tried(act: Callable[[Counting], None]) -> Callable[[Trial], None]:
+def _trying(act: Callable[[Counting], None]) -> Callable[[Trial], None]:
     def tried(trial: Trial) -> None:
         counting = Counting(trial)
         counting.publish()
@@ -115,5 +115,5 @@ def _raced(counting: Counting) -> None:
     counting.trial.struck = True
 
 
-killed = _tried(lambda counting: counting.drive([counting.version], kill=True))
-raced = _tried(_raced)
+killed = _trying(lambda counting: counting.drive([counting.version], kill=True))
+raced = _trying(_raced)

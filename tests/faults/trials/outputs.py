@@ -157,7 +157,7 @@ class Copying:
         return Counted(lost, twice, (*map(str, report.differences), *wrong), self.trial.struck)
 
 
-def _tried(act: Callable[[Copying], None], stored: bool = False) -> Callable[[Trial], None]:
+def _trying(act: Callable[[Copying], None], stored: bool = False) -> Callable[[Trial], None]:
     def tried(trial: Trial) -> None:
         copying = Copying(trial, stored)
         copying.publish()
@@ -188,7 +188,7 @@ def _raced_and_taken_back(copying: Copying) -> None:
     copying.take_back()
 
 
-killed, killed_stored = _tried(_killed), _tried(_killed, stored=True)
-raced, raced_stored = _tried(_raced), _tried(_raced, stored=True)
-taken_back = _tried(_killed_and_taken_back)
-raced_back, raced_back_stored = _tried(_raced_and_taken_back), _tried(_raced_and_taken_back, stored=True)
+killed, killed_stored = _trying(_killed), _trying(_killed, stored=True)
+raced, raced_stored = _trying(_raced), _trying(_raced, stored=True)
+taken_back = _trying(_killed_and_taken_back)
+raced_back, raced_back_stored = _trying(_raced_and_taken_back), _trying(_raced_and_taken_back, stored=True)

@@ -19,7 +19,7 @@ def take(queue, *arrived, max_pending_bytes=1000):
     return list(queue.take(arrived, max_pending_bytes))
 
 
-def taken(steps):
+def take_all(steps):
     return [(step.chunk.number, step.version) for step in steps if isinstance(step, ReleasedChunk)]
 
 
@@ -40,7 +40,7 @@ def test_any_order(count, shape):
         here = [number for number, at in zip(arrivals, versions, strict=True) if at == version]
         steps += take(queue, *(chunk(number, b"%d" % number, last=number == count, version=version) for number in here))
     first = {number: versions[arrivals.index(number)] for number in range(1, count + 1)}
-    assert taken(steps) == [
+    assert take_all(steps) == [
         (number, max(first[before] for before in range(1, number + 1))) for number in range(1, count + 1)
     ]
     assert len(refused(steps)) == len(arrivals) - count
@@ -74,7 +74,7 @@ class TestRefused:
         queue = Queue()
         arrived = [chunk(3), chunk(1), chunk(2, last=True)]
         steps = take(queue, *arrived) if early else take(queue, *arrived[1:]) + take(queue, arrived[0])
-        assert taken(steps) == [(1, 1), (2, 1)]
+        assert take_all(steps) == [(1, 1), (2, 1)]
         assert refused(steps) == [(3, "format_conflict")]
 
     def test_too_long_ago(self, monkeypatch):
@@ -92,7 +92,7 @@ class TestGivenUp:
         assert take(queue, chunk(1), chunk(4, b"x" * 60), max_pending_bytes=100)[1:] == []
         steps = take(queue, chunk(5, b"x" * 60, version=2), max_pending_bytes=100)
         assert steps[0] == ChunkGap(2)
-        assert taken(steps) == [(4, 2), (5, 2)]
+        assert take_all(steps) == [(4, 2), (5, 2)]
         assert refused(take(queue, chunk(2, version=3), chunk(6, version=3))) == [(2, "format_gap")]
         assert queue.next == 7
 
@@ -101,4 +101,4 @@ class TestGivenUp:
         arrived = [chunk(number, b"x" * 60) for number in (2, 4, 6)]
         steps = take(Queue(), *arrived, max_pending_bytes=130)
         assert [step for step in steps if isinstance(step, ChunkGap)] == [ChunkGap(1)]
-        assert taken(steps) == [(2, 1)]
+        assert take_all(steps) == [(2, 1)]

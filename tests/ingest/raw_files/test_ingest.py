@@ -74,7 +74,7 @@ def files_of(depot: str) -> set[str]:
     return {path.name for path in Path(depot).glob("*.parquet")}
 
 
-def named(depot: str) -> set[str]:
+def source_names(depot: str) -> set[str]:
     """Return the files that the log names."""
     return {Path(path).name for path in DeltaTable(depot).file_uris()}
 
@@ -163,7 +163,7 @@ class TestOnce:
             for result in into(first, copy)
         ] == [(0, 0, True, 1)] * 2
         assert contents(depot) == {str(first): b"abc"}
-        assert files_of(depot) == named(depot)
+        assert files_of(depot) == source_names(depot)
 
     def test_grown(self, into: Ingest, depot: str, tmp_path: Path) -> None:
         """A file that has grown is refused before any is read, because its chunks would take numbers that are taken."""
@@ -207,7 +207,7 @@ class TestOnce:
         [result] = into(file)
         assert result.already_ingested
         assert contents(depot)[str(file)] == b"abc"
-        assert files_of(depot) == named(depot)
+        assert files_of(depot) == source_names(depot)
 
     def test_replaced_between_reading_and_commit(
         self, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -222,7 +222,7 @@ class TestOnce:
         with pytest.raises(InputFileError, match="its content differs"):
             list(ingest(depot, [str(file)], lambda: NOW, progress=progress))
         assert contents(depot) == {str(file): b"xyz"}
-        assert files_of(depot) == named(depot)
+        assert files_of(depot) == source_names(depot)
 
     def test_another_writer_in_between(
         self, into: Ingest, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -309,7 +309,7 @@ class TestOrder:
         with pytest.raises(InputFileError, match="its content differs"):
             into(*files)
         assert contents(depot).keys() == {str(file) for file in files[:4]}
-        assert files_of(depot) == named(depot)
+        assert files_of(depot) == source_names(depot)
         assert [result.already_ingested for result in into(*files[:3], *files[4:])] == [True] * 3 + [False] * 4
 
     def test_who_stops_taking(self, depot: str, tmp_path: Path) -> None:
@@ -319,7 +319,7 @@ class TestOrder:
         next(taking)
         taking.close()  # type: ignore[attr-defined]
         assert contents(depot).keys() == {str(files[0])}
-        assert files_of(depot) == named(depot)
+        assert files_of(depot) == source_names(depot)
 
 
 class TestRefusals:

@@ -11,7 +11,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from tests.clocks import NOW
-from tests.ingest.raw_files.test_ingest import contents, files_of, named, rows, written
+from tests.ingest.raw_files.test_ingest import contents, files_of, rows, source_names, written
 from windrow.delta.creation import create_depot
 from windrow.errors import InputFileError, TableUnwritableError
 from windrow.formats.codecs import decode_whole, encode
@@ -59,7 +59,7 @@ def left(depot: str, into: Into, monkeypatch: pytest.MonkeyPatch) -> Callable[[P
             patched.setattr(raw_depot.RawDepot, "_add_chunks", failing)
             with pytest.raises(TableUnwritableError):
                 into(file)
-        assert files_of(depot) == named(depot)
+        assert files_of(depot) == source_names(depot)
         assert len(rows(depot)) == 20
 
     return run
@@ -89,7 +89,7 @@ class TestVersions:
             len(versions(depot)),
         )
         assert into(file).already_ingested
-        assert files_of(depot) == named(depot)
+        assert files_of(depot) == source_names(depot)
 
     @pytest.mark.parametrize("chunk_bytes", [110_000, 150_000])
     def test_large_chunks(self, into: Into, depot: str, tmp_path: Path, chunk_bytes: int) -> None:
@@ -115,7 +115,7 @@ class TestVersions:
         next(taking)
         taking.close()  # type: ignore[attr-defined]
         assert contents(depot) == {files[0]: b"\0" + CONTENT}
-        assert files_of(depot) == named(depot)
+        assert files_of(depot) == source_names(depot)
 
     @pytest.mark.parametrize("codec", ["gzip", "zstd", "lz4", "snappy", "bzip2", "xz"])
     def test_codec(self, into: Into, depot: str, tmp_path: Path, codec: Any) -> None:
@@ -172,7 +172,7 @@ class TestGoesOn:
         written(file, changed)
         with pytest.raises(InputFileError, match=r"has grown or was replaced: .*200,000 bytes"):
             into(file)
-        assert files_of(depot) == named(depot)
+        assert files_of(depot) == source_names(depot)
         assert len(rows(depot)) == 20
         into(written(file, CONTENT))
         assert contents(depot) == {str(file): CONTENT}
@@ -214,7 +214,7 @@ class TestCopies:
                 0,
                 5,
             )
-        assert files_of(depot) == named(depot)
+        assert files_of(depot) == source_names(depot)
         assert contents(depot) == {str(tmp_path / "file"): CONTENT}
 
     def test_that_has_grown(self, into: Into, depot: str, tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ class TestCopies:
         seen.append(into(copy, progress=progress, max_commit_bytes=499_999).already_ingested)
         assert seen == [True]
         assert contents(depot) == {str(file): CONTENT}
-        assert files_of(depot) == named(depot)
+        assert files_of(depot) == source_names(depot)
 
 
 class TestSomebodyElse:
@@ -252,7 +252,7 @@ class TestSomebodyElse:
         monkeypatch.setattr(raw_depot.RawDepot, "commit", other_first)
         assert into(file).already_ingested
         assert contents(depot) == {str(file): CONTENT}
-        assert files_of(depot) == named(depot)
+        assert files_of(depot) == source_names(depot)
 
     def test_cut_otherwise(self, into: Into, depot: str, tmp_path: Path, left: Callable[[Path], None]) -> None:
         """A raw source that another process brought further meanwhile is not added to at a place that is taken."""
@@ -268,4 +268,4 @@ class TestSomebodyElse:
         with pytest.raises(InputFileError, match="up to byte 5"):
             into(file, progress=progress)
         assert len(rows(depot)) == 1
-        assert files_of(depot) == named(depot)
+        assert files_of(depot) == source_names(depot)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from tests.ingest.raw_files.test_ingest import MEBI, contents, files_of, named, written
+from tests.ingest.raw_files.test_ingest import MEBI, contents, files_of, source_names, written
 
 pytestmark = pytest.mark.ci
 
@@ -40,7 +40,7 @@ def ingesting(depot: Path, *files: Path, **order: Any) -> Iterator[subprocess.Po
         process.communicate(timeout=PATIENCE_SECONDS)
 
 
-def said(process: subprocess.Popen[str], line: str = "") -> Any:
+def read_line(process: subprocess.Popen[str], line: str = "") -> Any:
     """Give a process a line, and return what it says at its end."""
     out, _ = process.communicate(f"{line}\n", timeout=PATIENCE_SECONDS)
     return json.loads(out.splitlines()[-1])
@@ -54,16 +54,16 @@ def test_killed_in_the_middle(tmp_path: Path) -> None:
     depot, content = tmp_path / "depot", random.Random(1).randbytes(30 * MEBI)
     first, second = written(tmp_path / "first", b"abc"), written(tmp_path / "second", content)
     with ingesting(depot, first) as process:
-        assert said(process)["known"] == [False]
+        assert read_line(process)["known"] == [False]
     with ingesting(depot, second, stop_at=25 * MEBI) as process:
         assert process.stdout.readline() == "reached\n"
         process.kill()
         process.wait(PATIENCE_SECONDS)
     assert contents(str(depot)) == {str(first): b"abc"}
-    left = files_of(str(depot)) - named(str(depot))
+    left = files_of(str(depot)) - source_names(str(depot))
     assert len(left) == 1
     with ingesting(depot, first, second) as process:
-        assert said(process)["known"] == [True, False]
+        assert read_line(process)["known"] == [True, False]
     assert contents(str(depot)) == {str(first): b"abc", str(second): content}
     removed = DeltaTable(depot).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
     assert {Path(path).name for path in removed} == left
@@ -83,11 +83,11 @@ def test_killed_between_commits(tmp_path: Path) -> None:
             process.wait(PATIENCE_SECONDS)
         assert DeltaTable(depot).version() == (stop_at - 1) // 4
     with ingesting(depot, file, settings=settings) as process:
-        [result] = said(process)["files"]
+        [result] = read_line(process)["files"]
     assert (result["resumed_at_byte"], result["byte_count"], result["version_count"]) == (20 * MEBI, 10 * MEBI + 1, 3)
     assert contents(str(depot)) == {str(file): content}
     with ingesting(depot, file, settings=settings) as process:
-        assert said(process)["known"] == [True]
+        assert read_line(process)["known"] == [True]
 
 
 @pytest.mark.slow_unless({"size": 20 * MEBI + 5})
@@ -107,10 +107,10 @@ def test_two_at_once_in_versions(tmp_path: Path, size: int) -> None:
         for process in (first, second):
             process.stdin.write("\n")
             process.stdin.flush()
-        added = [said(process)["files"][0]["version_count"] for process in (first, second)]
+        added = [read_line(process)["files"][0]["version_count"] for process in (first, second)]
     assert sum(added) == DeltaTable(depot).version() == -(-size // (2 * MEBI))
     assert contents(str(depot)) == {str(file): content}
-    assert files_of(str(depot)) == named(str(depot))
+    assert files_of(str(depot)) == source_names(str(depot))
 
 
 @pytest.mark.slow
@@ -126,9 +126,9 @@ def test_two_at_once(tmp_path: Path) -> None:
         for process in (first, second):
             process.stdin.write("\n")
             process.stdin.flush()
-        assert sorted([said(first)["known"], said(second)["known"]]) == [[False], [True]]
+        assert sorted([read_line(first)["known"], read_line(second)["known"]]) == [[False], [True]]
     assert contents(str(depot)) == {str(file): content}
-    assert files_of(str(depot)) == named(str(depot))
+    assert files_of(str(depot)) == source_names(str(depot))
 
 
 def test_other_content_at_once(tmp_path: Path) -> None:
@@ -141,10 +141,10 @@ def test_other_content_at_once(tmp_path: Path) -> None:
         later = written(tmp_path / "later", b"b" * MEBI)
         later.replace(file)
         with ingesting(depot, file) as second:
-            assert said(second)["known"] == [False]
-        assert said(first)["error"] == "WINDROW-FILE"
+            assert read_line(second)["known"] == [False]
+        assert read_line(first)["error"] == "WINDROW-FILE"
     assert contents(str(depot)) == {str(file): b"b" * MEBI}
-    assert files_of(str(depot)) == named(str(depot))
+    assert files_of(str(depot)) == source_names(str(depot))
 
 
 @pytest.mark.slow_unless({"kind": "sparse"})
@@ -161,6 +161,6 @@ def test_memory_is_bounded(tmp_path: Path, kind: str) -> None:
                     stream.write(random.Random(1_000 * at + number).randbytes(MEBI))
                 stream.truncate(size * MEBI + at)
         with ingesting(depot, *files) as process:
-            peaks.append(said(process)["peak"])
+            peaks.append(read_line(process)["peak"])
         assert DeltaTable(depot).version() == 2
     assert peaks[1] - peaks[0] < 120 * MEBI

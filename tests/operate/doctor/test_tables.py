@@ -35,7 +35,7 @@ def world(tmp_path: Path, clock: ManualClock) -> World:
     return world
 
 
-def seen(world: World, now: int | None = None, **settings: Any) -> list[Finding]:
+def find_table_problems(world: World, now: int | None = None, **settings: Any) -> list[Finding]:
     """Return all findings; by default, the tables were just written."""
     values = {"engine": "embedded", "idle_timeout": "never"} | settings
     configured = EngineFactory(values.pop("engine")).settings(world.depot, world.ledger, **values)
@@ -65,22 +65,22 @@ def wrong(findings: list[Finding]) -> dict[str, str]:
 class TestSound:
     def test_nothing_is_wrong(self, world: World) -> None:
         """Tables that Windrow made and ran have nothing wrong with them, and there is nothing to do."""
-        findings = seen(world)
+        findings = find_table_problems(world)
         assert wrong(findings) == {}
         assert {finding.hint for finding in findings if finding.level == "ok"} == {""}
         assert of(findings, "ledger-books").message == "the books balance: 2 messages read, 2 in batches, 0 rejected"
 
     def test_order(self, world: World) -> None:
         """Findings are ordered by what they are about, and every code stands under one heading."""
-        abouts = [finding.about for finding in seen(world)]
+        abouts = [finding.about for finding in find_table_problems(world)]
         assert abouts == sorted(abouts, key=list(CODES).index)
 
     def test_before_the_first_run(self, tmp_path: Path, clock: ManualClock) -> None:
         """A missing ledger is a warning that says what creates it; a missing depot is an error."""
         world = World(tmp_path, clock)
-        assert wrong(seen(world)) == {"ledger": "warning"}
+        assert wrong(find_table_problems(world)) == {"ledger": "warning"}
         shutil.rmtree(world.depot)
-        assert wrong(seen(world)) == {"depot": "error", "ledger": "warning"}
+        assert wrong(find_table_problems(world)) == {"depot": "error", "ledger": "warning"}
 
 
 class TestDepot:
@@ -88,9 +88,9 @@ class TestDepot:
         """A depot without a change feed is told apart, and is no fault, even if its last version only compacts."""
         DeltaTable(world.depot).alter.set_table_properties({"delta.enableChangeDataFeed": "false"})
         DeltaTable(world.depot).optimize.compact()
-        finding = of(seen(world), "depot-feed")
+        finding = of(find_table_problems(world), "depot-feed")
         assert (finding.level, "only versions that append" in finding.message) == ("ok", True)
-        assert "depot-readable" not in wrong(seen(world))
+        assert "depot-readable" not in wrong(find_table_problems(world))
 
     def test_feed_switched_on_later(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
         """Where the feed begins later, a new ledger can begin before it all the same."""
@@ -98,9 +98,9 @@ class TestDepot:
         world.depot = str(tmp_path / "bare")
         write_deltalake(world.depot, table([message()]))
         DeltaTable(world.depot).alter.set_table_properties(FEED)
-        finding = of(seen(world), "depot-readable")
+        finding = of(find_table_problems(world), "depot-readable")
         assert (finding.level, "versions 0 to 1 can be read" in finding.message) == ("ok", True)
-        assert wrong(seen(world))["depot-retention"] == "warning"
+        assert wrong(find_table_problems(world))["depot-retention"] == "warning"
 
     def test_versions_that_are_gone(self, world: World) -> None:
         """A version that must be read next and is gone is an error; one that was read already is none."""
@@ -108,9 +108,9 @@ class TestDepot:
         DeltaTable(world.depot).optimize.compact()
         DeltaTable(world.depot).create_checkpoint()
         forget(world.depot, last_version=2)
-        assert of(seen(world), "depot-readable").level == "ok"
+        assert of(find_table_problems(world), "depot-readable").level == "ok"
         forget(world.depot, last_version=3)
-        finding = of(seen(world), "depot-readable")
+        finding = of(find_table_problems(world), "depot-readable")
         assert (finding.level, "version 3 comes next" in finding.message) == ("error", True)
 
     def test_missing_file(self, world: World) -> None:
@@ -119,7 +119,7 @@ class TestDepot:
         entry = Path(world.depot, "_delta_log", f"{DeltaTable(world.depot).version():020}.json").read_text("utf-8")
         [name] = [action["add"]["path"] for action in map(json.loads, entry.splitlines()) if "add" in action]
         Path(world.depot, name).unlink()
-        finding = of(seen(world), "depot-readable")
+        finding = of(find_table_problems(world), "depot-readable")
         assert (finding.level, name in finding.message) == ("error", True)
         with pytest.raises(WindrowError, match=name) as failed:
             world.runner(EngineFactory("embedded"), max_retries=0).once()
@@ -129,7 +129,7 @@ class TestDepot:
     def test_changed_rows(self, world: World, setting: str, level: str) -> None:
         """Deleted rows are reported if the version is still unread, because the next run stops there."""
         DeltaTable(world.depot).delete("type = 'a'")
-        finding = of(seen(world, on_depot_change=setting), "depot-changes")
+        finding = of(find_table_problems(world, on_depot_change=setting), "depot-changes")
         assert (finding.level, "version 3" in finding.message) == (level, True)
 
     def test_columns(self, tmp_path: Path, clock: ManualClock) -> None:
@@ -137,12 +137,12 @@ class TestDepot:
         world = World(tmp_path, clock)
         world.depot = str(tmp_path / "other")
         write_deltalake(world.depot, pa.table({"key": ["k"], "type": ["a"]}), configuration=FEED)
-        finding = of(seen(world), "depot-columns")
+        finding = of(find_table_problems(world), "depot-columns")
         assert (finding.level, "event_time, received_at" in finding.message) == ("error", True), finding.message
         world.depot = str(tmp_path / "lists")
         lists = pa.table({name: [["x"]] for name in ("key", "type", "event_time", "received_at")})
         write_deltalake(world.depot, lists, configuration=FEED)
-        finding = of(seen(world), "depot-columns")
+        finding = of(find_table_problems(world), "depot-columns")
         assert (finding.level, "WINDROW-MESSAGES" in finding.message) == ("error", True), finding.message
 
     def test_columns_in_another_case(self, tmp_path: Path, clock: ManualClock) -> None:
@@ -150,7 +150,7 @@ class TestDepot:
         world = World(tmp_path, clock)
         world.depot = str(tmp_path / "own")
         write_deltalake(world.depot, table([message()]).rename_columns({"key": "KEY"}), configuration=FEED)
-        finding = of(seen(world), "depot-columns")
+        finding = of(find_table_problems(world), "depot-columns")
         assert finding.level == "ok"
 
     @pytest.mark.parametrize(
@@ -168,18 +168,18 @@ class TestDepot:
         rows = table([message()])
         renamed = rows.rename_columns(["device" if name == "key" else name for name in rows.column_names])
         write_deltalake(world.depot, renamed, configuration=FEED)
-        assert of(seen(world), "depot-columns").level == "error"
-        finding = of(seen(world, depot_columns=mapping), "depot-columns")
+        assert of(find_table_problems(world), "depot-columns").level == "error"
+        finding = of(find_table_problems(world, depot_columns=mapping), "depot-columns")
         assert (finding.level, says in finding.message) == (level, True), finding.message
 
     def test_raw(self, world: World, tmp_path: Path) -> None:
         """A raw depot needs a format, and columns that the mapping makes of its fields."""
         world.depot = str(tmp_path / "raw")
         create_depot(world.depot, None)
-        assert "WINDROW-SETTINGS" in of(seen(world), "depot-columns").message
+        assert "WINDROW-SETTINGS" in of(find_table_problems(world), "depot-columns").message
         chosen = {"type": "csv", "fields": {"key": "string", "type": "string", "ts": "timestamp[us]"}}
-        assert "event_time" in of(seen(world, format=chosen), "depot-columns").message
-        finding = of(seen(world, format=chosen, depot_columns={"event_time": "ts"}), "depot-columns")
+        assert "event_time" in of(find_table_problems(world, format=chosen), "depot-columns").message
+        finding = of(find_table_problems(world, format=chosen, depot_columns={"event_time": "ts"}), "depot-columns")
         assert (finding.level, finding.message) == ("ok", "raw chunks of csv")
 
     @pytest.mark.parametrize(("runs_on", "level"), [("embedded", "error"), ("spark", "warning")])
@@ -189,7 +189,7 @@ class TestDepot:
         create_depot(world.depot, None)
         chosen = {"type": "csv", "fields": {"name": "string", "type": "string", "ts": "timestamp[us]"}}
         mapping = {"key": "soundex(name)", "event_time": "ts", "received_at": "ts"}
-        finding = of(seen(world, engine=runs_on, format=chosen, depot_columns=mapping), "depot-columns")
+        finding = of(find_table_problems(world, engine=runs_on, format=chosen, depot_columns=mapping), "depot-columns")
         assert (finding.level, "without Spark the mapping does not run" in finding.message) == (level, True), (
             finding.message
         )
@@ -198,19 +198,19 @@ class TestDepot:
     def test_a_ledger(self, world: World, tmp_path: Path, mapping: dict[str, str]) -> None:
         """A ledger has the columns of messages, but as a depot it is refused, as a run refuses it."""
         world.depot, world.ledger = world.ledger, str(tmp_path / "new")
-        finding = of(seen(world, depot_columns=mapping), "depot-columns")
+        finding = of(find_table_problems(world, depot_columns=mapping), "depot-columns")
         assert (finding.level, "is a ledger, not a depot" in finding.message) == ("error", True), finding.message
 
     def test_catalog_name(self, world: World) -> None:
         """A catalog table with an unknown path cannot be checked, which is only a warning."""
         world.depot = "main.plant.depot"
-        assert of(seen(world), "depot").level == "warning"
+        assert of(find_table_problems(world), "depot").level == "warning"
 
     def test_another_depot(self, world: World, tmp_path: Path, clock: ManualClock) -> None:
         """A ledger of another depot is an error with the code of the exception that run raises."""
         (tmp_path / "second").mkdir()
         world.depot = World(tmp_path / "second", clock).depot
-        assert "WINDROW-DEPOT-MISMATCH" in of(seen(world), "ledger").message
+        assert "WINDROW-DEPOT-MISMATCH" in of(find_table_problems(world), "ledger").message
 
 
 def forget(location: str, last_version: int) -> None:
@@ -231,14 +231,14 @@ class TestFeatures:
         described["schemaString"] = json.dumps(fields)
         described["configuration"]["delta.columnMapping.mode"] = "name"
         upgrade(world.depot, "columnMapping", {"metaData": described})
-        finding = of(seen(world), "depot-readable")
+        finding = of(find_table_problems(world), "depot-readable")
         assert (finding.level, "Column mapping" in finding.message) == ("error", True), finding.message
-        assert of(seen(world, engine="spark"), "depot-readable").level == "warning"
+        assert of(find_table_problems(world, engine="spark"), "depot-readable").level == "warning"
 
     def test_unknown_feature(self, world: World) -> None:
         """A table that delta-rs does not even open is an error that names the feature."""
         upgrade(world.depot, "telepathy")
-        finding = of(seen(world), "depot")
+        finding = of(find_table_problems(world), "depot")
         assert finding.level == "error"
         assert "WINDROW-TABLE-UNREADABLE" in finding.message
         assert "telepathy" in finding.message
@@ -256,7 +256,7 @@ def test_the_tables_are_not_touched(world: World) -> None:
     """Every file of the tables stays as it was."""
     files = [path for path in Path(world.depot).parent.rglob("*") if path.is_file()]
     before = [path.stat().st_mtime_ns for path in files]
-    seen(world)
+    find_table_problems(world)
     assert [path.stat().st_mtime_ns for path in files] == before
     assert len([path for path in Path(world.depot).parent.rglob("*") if path.is_file()]) == len(files)
 
@@ -265,34 +265,37 @@ class TestLedger:
     def test_books(self, world: World) -> None:
         """A ledger that lost rows does not balance, which is an error that names verify."""
         DeltaTable(world.ledger).delete("state = 'open'")
-        finding = of(seen(world), "ledger-books")
+        finding = of(find_table_problems(world), "ledger-books")
         assert (finding.level, "windrow verify" in finding.hint) == ("error", True)
         assert finding.message == "the books do not balance: 2 messages read, 0 in batches, 0 rejected"
 
     def test_history(self, world: World) -> None:
         """A history that lost a microbatch without messages is found by its number."""
         world.runner(EngineFactory("embedded")).tick(NOW + HOUR)
-        assert of(seen(world), "ledger-books").level == "ok"
+        assert of(find_table_problems(world), "ledger-books").level == "ok"
         DeltaTable(world.ledger).delete("state = 'microbatch' AND kind = 'tick'")
-        assert "the history has 1 microbatches, the progress row counts 2" in of(seen(world), "ledger-books").message
+        assert (
+            "the history has 1 microbatches, the progress row counts 2"
+            in of(find_table_problems(world), "ledger-books").message
+        )
 
     def test_damaged(self, world: World) -> None:
         """A ledger without its progress row, or a table that is none, is an error."""
         DeltaTable(world.ledger).delete("id = 'progress'")
-        assert "0 progress rows" in of(seen(world), "ledger").message
+        assert "0 progress rows" in of(find_table_problems(world), "ledger").message
         shutil.rmtree(world.ledger)
         shutil.copytree(world.depot, world.ledger)
-        assert "not a ledger" in of(seen(world), "ledger").message
+        assert "not a ledger" in of(find_table_problems(world), "ledger").message
 
     def test_retention(self, world: World) -> None:
         """`retention` does not change an existing ledger: a difference is a warning."""
-        assert of(seen(world, retention="2160h"), "ledger-retention").level == "ok"
-        finding = of(seen(world, retention="30d"), "ledger-retention")
+        assert of(find_table_problems(world, retention="2160h"), "ledger-retention").level == "ok"
+        finding = of(find_table_problems(world, retention="30d"), "ledger-retention")
         assert (finding.level, "for 90d, but the setting retention is 30d" in finding.message) == ("warning", True)
 
     def test_rules(self, world: World) -> None:
         """Rules that the next run changes are named."""
-        finding = of(seen(world, rules={"window": "20s"}), "ledger-rules")
+        finding = of(find_table_problems(world, rules={"window": "20s"}), "ledger-rules")
         assert "window from 10s to 20s" in finding.message
         assert "max_delay" not in finding.message
 
@@ -300,32 +303,32 @@ class TestLedger:
         """Many files, or many commits, are warnings."""
         monkeypatch.setattr(of_ledger, "MANY_FILES", 1)
         monkeypatch.setattr(of_ledger, "MANY_COMMITS", 1)
-        assert wrong(seen(world)) == {"ledger-files": "warning", "ledger-log": "warning"}
+        assert wrong(find_table_problems(world)) == {"ledger-files": "warning", "ledger-log": "warning"}
 
 
 class TestClocks:
     def test_commits_of_the_future(self, world: World) -> None:
         """A clock that is behind the latest commits is a warning for each table."""
         commit = DeltaTable(world.depot).history(1)[0]["timestamp"] * 1_000
-        levels = {view.level for view in seen(world, now=commit - HOUR) if view.code == "clock-commits"}
+        levels = {view.level for view in find_table_problems(world, now=commit - HOUR) if view.code == "clock-commits"}
         assert levels == {"warning"}
-        assert {view.level for view in seen(world) if view.code == "clock-commits"} == {"ok"}
+        assert {view.level for view in find_table_problems(world) if view.code == "clock-commits"} == {"ok"}
 
     def test_stamps_of_the_future(self, world: World) -> None:
         """Messages stamped further ahead of the wall clock than max_clock_skew are a warning that says by how much."""
         world.publish([message("c", NOW, written() + 3 * HOUR)])
-        finding = of(seen(world), "clock-stamps")
+        finding = of(find_table_problems(world), "clock-stamps")
         assert (finding.level, "up to 3h ahead" in finding.message) == ("warning", True)
-        assert "clock-stamps" not in wrong(seen(world, max_clock_skew="3h"))
+        assert "clock-stamps" not in wrong(find_table_problems(world, max_clock_skew="3h"))
 
     def test_one_clock_for_all(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         """One clock for all is fine until most of the messages that are too old are so only because of others."""
         monkeypatch.setattr(of_ledger, "warnings_of", partial(of_ledger.warnings_of, min_count=1))
-        assert "clock-shared" not in {view.code for view in seen(world)}
+        assert "clock-shared" not in {view.code for view in find_table_problems(world)}
         world.runner(EngineFactory("embedded")).flush()
         world.publish([message(key="late", event_time=NOW - HOUR, received_at=NOW - HOUR)])
         world.runner(EngineFactory("embedded")).once()
-        finding = of(seen(world), "clock-shared")
+        finding = of(find_table_problems(world), "clock-shared")
         assert (finding.level, "1 of them only" in finding.message, "Map source" in finding.hint) == (
             "warning",
             True,
@@ -337,7 +340,7 @@ def test_a_check_that_fails(world: World) -> None:
     """Each check that fails on a broken file is a finding itself, and the other checks run."""
     for file in Path(world.ledger).glob("state=microbatch/*/*.parquet"):
         file.unlink()
-    findings = seen(world)
+    findings = find_table_problems(world)
     failed = [finding for finding in findings if finding.code == "check"]
     assert [(finding.level, " ".join(finding.message.split()[:5])) for finding in failed] == [
         ("error", "the check of books failed:"),
@@ -356,6 +359,6 @@ def test_data_files(world: World, role: str, harm: str) -> None:
         file.unlink()
     else:
         file.write_bytes(file.read_bytes() + b"1")
-    findings = [finding for finding in seen(world) if finding.level == "error"]
+    findings = [finding for finding in find_table_problems(world) if finding.level == "error"]
     assert file.name in next(finding.message for finding in findings if finding.code == "storage-files")
     assert not any("please report" in finding.hint for finding in findings)

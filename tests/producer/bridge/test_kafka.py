@@ -555,12 +555,12 @@ class Stream:
         assert not publisher.flush(PATIENCE_SECONDS)
 
 
-def counted(depot: str) -> Counter[str]:
+def count_payloads(depot: str) -> Counter[str]:
     return Counter(messages(depot)["payload"].to_pylist())
 
 
 def lost_and_twice(depot: str, count: int) -> tuple[int, int]:
-    counts = counted(depot)
+    counts = count_payloads(depot)
     return len(set(numbers(count)) - counts.keys()), sum(counts.values()) - len(counts)
 
 
@@ -587,7 +587,7 @@ def rounds(kafka: KafkaBroker, depot: str, folder: Path, acts: Sequence[str]) ->
             workers[at].end(signal.SIGKILL if act == "kill" else signal.SIGTERM)
             workers[at] = Worker(kafka, depot, topic, folder / f"{at}.log")
         count = stream.stop()
-        until(lambda: len(counted(depot)) >= count, "all messages")
+        until(lambda: len(count_payloads(depot)) >= count, "all messages")
         time.sleep(1)
     finally:
         stream.stop()

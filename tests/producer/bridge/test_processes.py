@@ -117,7 +117,7 @@ class Watching:
         self._client.loop_stop()
 
 
-def stored(depot):
+def stored_messages(depot):
     """Return what is in a depot, as it was published."""
     rows = messages(depot)
     sources, types, payloads = (rows[name].to_pylist() for name in ("source", "type", "payload"))
@@ -159,9 +159,9 @@ def test_collectd(tmp_path, broker, publisher, depot, windrow: Command, at_end):
         collectd.stop()
     last = ("collectd/test/last", "1769860800:1")
     publisher.publish_all(last)
-    until(lambda: last in watching.seen and last in stored(depot), "all has come")
+    until(lambda: last in watching.seen and last in stored_messages(depot), "all has come")
     assert running.stop()["invalid"] == 0
-    assert watching.seen <= stored(depot)
+    assert watching.seen <= stored_messages(depot)
     assert {topic.split("/")[1] for topic, _ in watching.seen} == {*HOSTS, "test"}
     ran = windrow("run", "--once", "--json").json()
     assert ran["message_count"] == messages(depot).num_rows

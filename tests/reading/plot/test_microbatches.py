@@ -35,7 +35,7 @@ def history(count: int, **changed: dict[int, Any]) -> pa.Table:
     return pa.table({"microbatch": pa.array(range(1, count + 1), pa.int64()), "started_at": started} | arrays)
 
 
-def drawn(table: pa.Table, **values: Any) -> dict[str, Any]:
+def draw(table: pa.Table, **values: Any) -> dict[str, Any]:
     """Return the picture as Vega-Lite."""
     picture: dict[str, Any] = plot.microbatches(table, **values).to_dict()
     return picture
@@ -49,7 +49,7 @@ def heads(picture: dict[str, Any]) -> list[str]:
 class TestBars:
     def test_one_each(self):
         """Few microbatches have a bar each, with the messages and phases that the history tells."""
-        bars = drawn(history(3, rejected={1: 0}, accepted={1: 100}, process_ms={2: 70.0}))["datasets"]["bars"]
+        bars = draw(history(3, rejected={1: 0}, accepted={1: 100}, process_ms={2: 70.0}))["datasets"]["bars"]
         assert [(row["first"], row["accepted"], row["rejected"]) for row in bars] == [
             (1, 90, 10),
             (2, 100, 0),
@@ -60,7 +60,7 @@ class TestBars:
     def test_many(self):
         """Of many microbatches several share a bar: messages are added up, phases are means, nothing is lost."""
         table = history(10_000, rejected={7: 1_000}, process_ms={0: 57.0})
-        picture = drawn(table)
+        picture = draw(table)
         bars = picture["datasets"]["bars"]
         assert len(bars) == 200
         assert sum(row["rejected"] for row in bars) == 10 * 9_999 + 1_000
@@ -70,20 +70,20 @@ class TestBars:
 
     def test_a_rest_has_a_bar(self):
         """What is left over when microbatches share bars has a bar as well."""
-        bars = drawn(history(401))["datasets"]["bars"]
+        bars = draw(history(401))["datasets"]["bars"]
         assert (len(bars), bars[-1]["message_count"]) == (81, 100)
 
 
 class TestPhases:
     def test_unknown_commits(self):
         """The picture says of how many commits nobody knows how long they took."""
-        picture = drawn(history(3, commit_ms={0: None, 1: None}))
+        picture = draw(history(3, commit_ms={0: None, 1: None}))
         assert [row["commit"] for row in picture["datasets"]["bars"]] == [None, None, 20]
         assert "The commits of 2 microbatches are not drawn" in str(picture["title"])
 
     def test_a_bar_far_beyond_the_others_does_not_hide_them(self):
         """One that took a hundred times as long is cut off; the title says how long it took."""
-        panel = drawn(history(30, process_ms={0: 7_600.0}))["vconcat"][1]
+        panel = draw(history(30, process_ms={0: 7_600.0}))["vconcat"][1]
         assert 38 < panel["layer"][0]["encoding"]["y"]["scale"]["domain"][1] < 100
         assert "longest 7.63 s" in panel["title"]["text"]
 
@@ -93,21 +93,21 @@ class TestLag:
         """A bar's lag reaches from the least to the most of its microbatches; where none read data there is none."""
         unknown = {place: None for place in range(400) if place < 2 or place == 4}
         table = history(400, newest_ms={3: 10.0} | unknown, oldest_ms={2: 9_000.0} | unknown)
-        bars = drawn(table)["datasets"]["bars"]
+        bars = draw(table)["datasets"]["bars"]
         assert [(row["newest_ms"], row["oldest_ms"]) for row in bars[:3]] == [(None, None), (10, 9_000), (1_000, 3_000)]
 
     def test_no_data(self):
         """A history without data has no panel of lag."""
         nobody = {0: None, 1: None}
         table = history(2, kind={0: "tick", 1: "tick"}, newest_ms=nobody, oldest_ms=nobody)
-        assert not any("Lag" in head for head in heads(drawn(table)))
+        assert not any("Lag" in head for head in heads(draw(table)))
 
 
 class TestOthers:
     def test_marks(self):
         """Ticks, flushes, changes of rules, pauses and what was tried again have marks, counted by bar."""
         table = history(1_000, kind={0: "tick", 1: "tick", 999: "flush"}, attempt={500: 3})
-        events = drawn(table)["datasets"]["events"]
+        events = draw(table)["datasets"]["events"]
         assert [(row["left"] + 0.5, row["name"], row["microbatches"]) for row in events] == [
             (1, "tick", 2),
             (501, "tried again", 1),
@@ -116,7 +116,7 @@ class TestOthers:
 
     def test_none(self):
         """Where all was data at the first attempt there is no such panel."""
-        assert heads(drawn(history(2)))[-1].startswith("Lag")
+        assert heads(draw(history(2)))[-1].startswith("Lag")
 
 
 class TestPicture:
@@ -132,4 +132,4 @@ class TestPicture:
     def test_nothing_to_draw(self):
         """An empty history is no picture."""
         with pytest.raises(NotFoundError):
-            drawn(history(0))
+            draw(history(0))

@@ -56,7 +56,7 @@ def drawing(chart: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
     return svg(chart, tmp_path_factory.mktemp("plot"))
 
 
-def drawn(result: windrow.BatchResult, **values: Any) -> dict[str, Any]:
+def draw(result: windrow.BatchResult, **values: Any) -> dict[str, Any]:
     """Return the picture of a result as Vega-Lite."""
     picture: dict[str, Any] = plot.timeline(result.batches, result.rejected, **values).to_dict()
     return picture
@@ -117,7 +117,7 @@ class TestLines:
 
     def test_times_are_exact(self):
         """Tooltips tell times to the microsecond, and the point stands at the same time in milliseconds."""
-        (point,) = drawn(batched([message("a", NOW + 1, NOW + 3)]))["datasets"]["messages"]
+        (point,) = draw(batched([message("a", NOW + 1, NOW + 3)]))["datasets"]["messages"]
         assert point["event_time"] == (NOW + 1) / 1_000
         assert point["event_time_text"].endswith("000001Z")
         assert point["delay_seconds"] == 2e-6
@@ -125,7 +125,7 @@ class TestLines:
     def test_reasons_are_counted_in_the_legend(self):
         """The legend names accepted messages and each reason with their numbers."""
         rows = [message("a"), message("a"), message("b", NOW - 60 * SECOND), message("b", NOW + 60 * SECOND)]
-        text = json.dumps(drawn(batched(rows)))
+        text = json.dumps(draw(batched(rows)))
         for label in ("accepted (1)", "duplicate (1)", "too_old (1)", "too_far_ahead (1)"):
             assert label in text
 
@@ -141,7 +141,7 @@ class TestLines:
 class TestBands:
     def test_bands_above_the_limit(self, result):
         """Above the limit there are bands instead of messages, and together they count every message."""
-        picture = drawn(result, max_lines=29)
+        picture = draw(result, max_lines=29)
         bands = picture["datasets"]["bands"]
         assert "messages" not in picture["datasets"]
         assert len(bands) <= 29
@@ -154,7 +154,7 @@ class TestBands:
 
     def test_too_many_windows(self, result):
         """Above as many batches there are no boxes, and the picture says so."""
-        picture = drawn(result, max_lines=3)
+        picture = draw(result, max_lines=3)
         assert "batches" not in picture["datasets"]
         assert "too many windows" in picture["title"]["subtitle"][1]
 
@@ -163,7 +163,7 @@ class TestStretch:
     def test_only_what_touches_the_stretch(self, result):
         """Between begin and end lie the messages whose line, and the batches whose window, touches it."""
         start, end = NOW + 29 * SECOND, NOW + 31 * SECOND
-        picture = drawn(result, start=start, end=end)
+        picture = draw(result, start=start, end=end)
         times = [(row["event_time"] * 1_000, row["processing_time"] * 1_000) for row in picture["datasets"]["messages"]]
         assert times
         assert all(min(both) < end and max(both) >= start for both in times)
@@ -172,9 +172,9 @@ class TestStretch:
     def test_nothing_to_draw(self, result):
         """Without a message in the stretch, or at all, there is no picture."""
         with pytest.raises(NotFoundError):
-            drawn(result, start=0, end=SECOND)
+            draw(result, start=0, end=SECOND)
         with pytest.raises(NotFoundError):
-            drawn(batched([]))
+            draw(batched([]))
 
     def test_only_rejected_messages(self, result):
         """A table of rejected messages alone makes a picture."""
@@ -183,7 +183,7 @@ class TestStretch:
 
     def test_messages_without_processing_time_are_counted(self):
         """Invalid messages have no place in the picture, which says how many they are."""
-        picture = drawn(batched([message("a"), message(None), message("b", None)]))
+        picture = draw(batched([message("a"), message(None), message("b", None)]))
         assert len(picture["datasets"]["messages"]) == 1
         assert "2 rejected before they were processed" in facts(picture)
 
@@ -192,12 +192,12 @@ class TestStreams:
     def test_a_row_each(self):
         """Each stream has a row of its own, ordered by name from the top."""
         result = batched(stalled("a") + stalled("b") + stalled("c"))
-        streams = drawn(result)["datasets"]["streams"]
+        streams = draw(result)["datasets"]["streams"]
         assert [(row["stream"], row["foot"]) for row in streams] == [("a", 2), ("b", 1), ("c", 0)]
 
     def test_those_with_most_messages(self):
         """Beyond the limit the streams with fewer messages are left out, and the picture says how many."""
-        picture = drawn(batched(stalled("a", 5) + stalled("b", 9) + stalled("c", 7)), max_streams=2)
+        picture = draw(batched(stalled("a", 5) + stalled("b", 9) + stalled("c", 7)), max_streams=2)
         assert [row["stream"] for row in picture["datasets"]["streams"]] == ["b", "c"]
         assert {row["stream"] for row in picture["datasets"]["batches"]} == {"b", "c"}
         assert "1 streams with fewer messages" in facts(picture)
@@ -205,7 +205,7 @@ class TestStreams:
     def test_names_keep_sources_apart(self):
         """The same key of two sources is two rows, named by both."""
         rows = [message("a", key="k", source=source) for source in ("s", "t")]
-        assert [row["stream"] for row in drawn(batched(rows))["datasets"]["streams"]] == ["s / k", "t / k"]
+        assert [row["stream"] for row in draw(batched(rows))["datasets"]["streams"]] == ["s / k", "t / k"]
 
 
 class TestSave:
@@ -250,7 +250,7 @@ def test_columns_of_the_ledger_are_enough():
         messages.column_names.index("payload"), "payload", messages["payload"].cast(pa.binary())
     )
     result = windrow.batch(binary, windrow.Rules())
-    assert len(drawn(result)["datasets"]["messages"]) == 30
+    assert len(draw(result)["datasets"]["messages"]) == 30
 
 
 def test_missing_extra(tmp_path):
