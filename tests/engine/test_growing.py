@@ -25,7 +25,7 @@ from windrow.engine import embedded as embedded_engine
 from windrow.errors import ConcurrentCommitError, IncompatibleTableError
 from windrow.ledger import file_writer, files
 from windrow.ledger.files import File, LedgerFiles
-from windrow.ledger.merge import _folded
+from windrow.ledger.merge import _fold_versions
 from windrow.ledger.open_batches import collect_rows
 from windrow.ledger.pruning import Extent
 from windrow.ledger.versions import RECORDED, Fold
@@ -633,7 +633,7 @@ def test_fold_beside_columns(spark: Any) -> None:
     frame = spark.createDataFrame(versions, ", ".join(map(" ".join, zip(names, types, strict=True))))
     folds: list[tuple[Fold, tuple[int, ...]]] = [("small", (9, 5, 8)), ("large", (4, 0, 6))]
     for size, sums in folds:
-        [row] = _folded(frame, size, 6).select(*names).collect()
+        [row] = _fold_versions(frame, size, 6).select(*names).collect()
         assert tuple(row) == ("progress", 2, *sums, None, size == "large", "y")
 
 
