@@ -25,15 +25,15 @@ class TestPlot:
         document = filled("plot", "--out", "p.json", "--json").json()
         drawn = [{"source": "", "key": "k"}]
         kind = {"file": "p.json", "chart": "timeline"}
-        assert document == kind | {"streams": 1, "drawn": drawn, "batches": 3, "rejected": 1}
+        assert document == kind | {"stream_count": 1, "drawn": drawn, "batch_count": 3, "rejected": 1}
         within = ("--from", "1970-01-01T00:02:40Z", "--to", "1970-01-01T00:03")
         assert filled("plot", "--out", "p.json", "--json", *within).json()["batch_count"] == 1
 
     @pytest.mark.parametrize(
         ("what", "holds", "summary"),
         [
-            ("batches", {"batches": 3, "messages": 4, "rejected": 1}, "3 batches and 1 rejected message"),
-            ("microbatches", {"microbatches": 1, "first": 1, "last": 1}, "1 microbatch, from 1 to 1"),
+            ("batches", {"batch_count": 3, "message_count": 4, "rejected": 1}, "3 batches and 1 rejected message"),
+            ("microbatches", {"microbatch_count": 1, "first": 1, "last": 1}, "1 microbatch, from 1 to 1"),
         ],
     )
     def test_what(self, filled: Command, what: str, holds: dict[str, int], summary: str) -> None:

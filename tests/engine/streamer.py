@@ -1,6 +1,6 @@
-"""A stream of files through `windrow.foreach_batch` in a process of its own, to be killed: `streamer.py '{...}'`.
+"""Streams of files through `windrow.foreach_batch` in a process of their own, to be killed: `streamer.py '[{...}]'`.
 
-It says "committed" after each microbatch, and "done" when all files are read.
+They run side by side. It says "committed" after each microbatch, and "done 0" when the first stream has read all files.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 import windrow
 from tests.engine.driver import say
@@ -24,21 +25,26 @@ SCHEMA = (
 
 def pass_files(
     session: SparkSession, files: str, checkpoint: str, at_once: int, function: Callable[[DataFrame, int], None]
-) -> None:
-    """Pass all files of a directory that are new to a function, so many at once."""
+) -> StreamingQuery:
+    """Begin to pass all files of a directory that are new to a function, so many at once."""
     frames = session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", at_once).parquet(files)
     writer = frames.writeStream.foreachBatch(function).option("checkpointLocation", checkpoint)
-    writer.trigger(availableNow=True).start().awaitTermination()
+    return writer.trigger(availableNow=True).start()
 
 
-def main(order: dict[str, Any]) -> None:
-    """Carry out one order."""
+def main(orders: list[dict[str, Any]]) -> None:
+    """Carry out all orders at once."""
     from windrow.engine.spark.session import local_session
 
-    arguments = [order.pop(name) for name in ("files", "checkpoint", "at_once")]
-    session = local_session("windrow-streamer", master="local[1]")
-    pass_files(session, *arguments, windrow.foreach_batch(Settings(**order), report=lambda _: say("committed")))
-    say("done")
+    session = local_session("windrow-streamer", master="local[2]")
+    queries = []
+    for order in orders:
+        files, checkpoint, at_once = (order.pop(name) for name in ("files", "checkpoint", "at_once"))
+        function = windrow.foreach_batch(Settings(**order), report=lambda _: say("committed"))
+        queries.append(pass_files(session, files, checkpoint, at_once, function))
+    for number, query in enumerate(queries):
+        query.awaitTermination()
+        say(f"done {number}")
 
 
 if __name__ == "__main__":

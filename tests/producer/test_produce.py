@@ -180,10 +180,10 @@ class TestResumed:
         file = numbered(tmp_path / "lines", 120)
         whole = line(121)
         for content, document in [
-            (b"", {"messages": 120, "skipped": 0, "has_unterminated_line": False}),
-            (whole[:30], {"messages": 0, "skipped": 120, "has_unterminated_line": True}),
-            (whole[30:-1], {"messages": 1, "skipped": 120, "has_unterminated_line": False}),
-            (b"\n" + line(122), {"messages": 1, "skipped": 121, "has_unterminated_line": False}),
+            (b"", {"message_count": 120, "skipped": 0, "has_unterminated_line": False}),
+            (whole[:30], {"message_count": 0, "skipped": 120, "has_unterminated_line": True}),
+            (whole[30:-1], {"message_count": 1, "skipped": 120, "has_unterminated_line": False}),
+            (b"\n" + line(122), {"message_count": 1, "skipped": 121, "has_unterminated_line": False}),
         ]:
             with file.open("ab") as end:
                 end.write(content)

@@ -42,7 +42,7 @@ class Stream:
     def run(self, function: Any = None, files: int = 1) -> None:
         """Run the user's stream until it has read all files, so many in a batch."""
         function = function or windrow.foreach_batch(self.settings)
-        pass_files(self.spark, str(self.files), str(self.checkpoint), files, function)
+        pass_files(self.spark, str(self.files), str(self.checkpoint), files, function).awaitTermination()
 
     def forget(self, *parts: str, batches: tuple[int, ...]) -> None:
         """Delete what parts of the checkpoint say of some batches, as a crash or a hand would."""

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -17,11 +21,14 @@ from pyspark.errors import StreamingQueryException
 import windrow
 from tests.engine.processes import Driver
 from tests.engine.streamer import pass_files
-from tests.faults.trials.trial import Trial
+from tests.faults.trials.trial import Counted, Trial
 from tests.messages import table
 from windrow.settings.settings import Settings
 
 PARTS = ("offsets", "commits", "sources/0")
+STREAMS = 12  # of a driver, whose start takes as long as several of them, measured
+KILLS = 2
+SECONDS_A_MICROBATCH = 5  # of twelve streams side by side on two cores, as of as many ledgers
 
 
 class Stream:
@@ -45,20 +52,24 @@ class Stream:
         at_once = self.trial.random.randint(1, 2)
         arguments = self.trial.factory.session, str(self.files), str(self.checkpoint), at_once, function
         try:
-            pass_files(*arguments)
+            pass_files(*arguments).awaitTermination()
         except StreamingQueryException as error:
             empty = [file for part in PARTS for file in (self.checkpoint / part).iterdir() if not file.stat().st_size]
             if "Failed to read log file" not in str(error) or not empty:
                 raise
             for file in empty:
                 _remove(file)
-            pass_files(*arguments)
+            pass_files(*arguments).awaitTermination()
+
+    @property
+    def order(self) -> dict[str, Any]:
+        """Return the order for a process of its own, which reads one file at a time."""
+        return self.values | {"files": str(self.files), "checkpoint": str(self.checkpoint), "at_once": 1}
 
     def killed(self) -> None:
         """Read in a process of its own, which is killed after an append to the depot or a commit of the ledger."""
-        order = {"files": str(self.files), "checkpoint": str(self.checkpoint), "at_once": 1}
         before = DeltaTable(self.trial.world.depot).version()
-        with closing(Driver("streamer", json.dumps(self.values | order))) as driver:
+        with closing(Driver("streamer", json.dumps([self.order]))) as driver:
             if self.trial.random.random() < 0.5:
                 appended = Path(self.trial.world.depot, "_delta_log", f"{before + 1:020}.json")
                 while not appended.exists() and driver.running():
@@ -89,14 +100,32 @@ def _remove(file: Path) -> None:
 
 
 def killed(trial: Trial) -> None:
-    """Kill the driver of a stream twice; its successor continues from the checkpoint."""
-    stream_ = Stream(trial)
-    for _ in range(2):
-        stream_.arrive(2)
-        stream_.killed()
-    stream_.arrive(100)
-    stream_.run(windrow.foreach_batch(Settings(**stream_.values)))
-    trial.read_again = trial.struck = True
+    """Kill the driver of many streams twice, each of which is somewhere else by then; its successor continues them."""
+    trials = [Trial(trial.folder / str(n), trial.random.randrange(2**32), trial.factory) for n in range(STREAMS)]
+    streams = [Stream(stream_trial) for stream_trial in trials]
+    struck = 0
+    for _ in range(KILLS):
+        for stream in streams:
+            stream.arrive(2)
+        struck += _streams_killed(trial.random, [stream.order for stream in streams])
+    for stream in streams:
+        stream.arrive(100)
+        stream.run(windrow.foreach_batch(Settings(**stream.values)))
+        stream.trial.read_again = True
+    counted = Counted.sum(stream_trial.counted() for stream_trial in trials)
+    trial.result = replace(counted, struck=struck, ledgers=KILLS * STREAMS)
+
+
+def _streams_killed(random: Random, orders: list[dict[str, Any]]) -> int:
+    """Kill a driver at a random moment; return how many of its streams had not ended."""
+    with closing(Driver("streamer", json.dumps(orders))) as driver:
+        words = driver.words()
+        commits = random.randrange(1, 2 * STREAMS)
+        committed = [*islice((word for word in words if word == "committed"), commits)]
+        time.sleep(random.uniform(0, SECONDS_A_MICROBATCH))
+        driver.kill()
+        running = driver.status() == -signal.SIGKILL and len(committed) == commits
+        return running * (STREAMS - sum(word.startswith("done") for word in words))
 
 
 def checkpoint_damaged(trial: Trial) -> None:

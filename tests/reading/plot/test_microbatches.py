@@ -22,7 +22,7 @@ TIME = pa.timestamp("us", tz="UTC")
 def history(count: int, **changed: dict[int, Any]) -> pa.Table:
     """Return a history of microbatches of data, ten seconds apart; `changed` has other values by column and place."""
     usual = {
-        "attempt": 1, "kind": "data", "messages": 100, "accepted": 90, "rejected": 10, "opened": 3, "closed": 2,
+        "attempt": 1, "kind": "data", "message_count": 100, "accepted": 90, "rejected": 10, "opened": 3, "closed": 2,
         "engine": "embedded", "prime_ms": 5.0, "plan_ms": 6.0, "process_ms": 7.0, "newest_ms": 1_000.0,
         "oldest_ms": 3_000.0, "commit_ms": 20.0,
     }  # fmt: skip
