@@ -102,7 +102,7 @@ def test_whole_way(spark: Any, schema: str, settings: Settings, clock: ManualClo
     message_count = spark.table(f"{schema}.closed_batches").selectExpr("sum(message_count)").collect()[0][0]
     assert spark.table(f"{schema}.closed_messages").count() == message_count
     assert spark.table(f"{schema}.rejected_messages").count() == summary.total("rejected")
-    assert spark.table(f"{schema}.microbatches").selectExpr("sum(messages)").collect()[0][0] == 90
+    assert spark.table(f"{schema}.microbatches").selectExpr("sum(message_count)").collect()[0][0] == 90
     assert reading.status(str(depot), str(ledger), clock.now()).closed.batch_count == summary.total("closed")
     assert verify(str(depot), str(ledger)).ok
 
@@ -278,5 +278,5 @@ def test_as_a_job_of_a_platform(
     warnings = [line for line in map(json.loads, capfd.readouterr().err.splitlines()) if line["level"] == "warning"]
     assert {line["event"] for line in warnings} == {"paths not noted"}
     assert len(list((tmp_path / "checkpoints").iterdir())) == 1
-    [microbatch] = spark.sql(f"SELECT messages, rules FROM {schema}.microbatches").collect()
-    assert (microbatch.messages, json.loads(microbatch.rules)["window"]) == (2, 7 * SECOND)
+    [microbatch] = spark.sql(f"SELECT message_count, rules FROM {schema}.microbatches").collect()
+    assert (microbatch.message_count, json.loads(microbatch.rules)["window"]) == (2, 7 * SECOND)

@@ -109,7 +109,7 @@ def test_retention() -> None:
         ("closed_batches", "closed", tables.BATCH_COLUMNS),
         ("closed_messages", "closed", ["id", "source", "key", "part", "window_start", "window_end", "*"]),
         ("rejected_messages", "rejected", tables.REJECTED),
-        ("microbatches", "microbatch", ["messages" if name == "messages_read" else name for name, _ in tables.HISTORY]),
+        ("microbatches", "microbatch", ["message_count" if name == "messages_read" else name for name, _ in tables.HISTORY]),
     ],
 )
 def test_views(view: str, state: str, columns: list[str]) -> None:

@@ -327,7 +327,7 @@ def views(ledger: str, *, raw: bool = False) -> dict[str, str]:
     beside = {name: [f"`{name_}`" for name_ in of] if raw else [] for name, of in _RAW_VIEWS.items()}
     batch, rejected = ", ".join(BATCH_COLUMNS), ", ".join([*REJECTED, *beside["rejected_messages"]])
     history = ", ".join(
-        "messages_read AS messages" if name == "messages_read" else name
+        "messages_read AS message_count" if name == "messages_read" else name
         for name in [*(name for name, _ in HISTORY), *beside["microbatches"]]
     )
     exploded = (
