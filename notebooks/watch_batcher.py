@@ -76,7 +76,8 @@ at.show(f"{waiting.num_rows} versions wait.")
 # MAGIC %sql
 # MAGIC SELECT
 # MAGIC   microbatch, kind, attempt, depot_version, message_count, accepted, rejected, opened, closed, engine,
-# MAGIC   processed_on, started_at, round(prime_ms) AS prime_ms, round(plan_ms) AS plan_ms, round(process_ms) AS process_ms
+# MAGIC   processed_on, started_at,
+# MAGIC   round(prime_ms) AS prime_ms, round(plan_ms) AS plan_ms, round(process_ms) AS process_ms
 # MAGIC FROM microbatches
 # MAGIC ORDER BY microbatch DESC
 # MAGIC LIMIT 10
@@ -96,7 +97,8 @@ at.show(f"{waiting.num_rows} versions wait.")
 # MAGIC   SELECT 'the ledger is paused' AS what, CAST(paused AS INT) AS figure, 0 AS at_most
 # MAGIC   FROM ledger WHERE state = 'progress' AND source IS NULL
 # MAGIC   UNION ALL
-# MAGIC   SELECT 'rejected in the last 10 microbatches, percent', 100 * sum(rejected) / sum(message_count), 1 FROM lately
+# MAGIC   SELECT 'rejected in the last 10 microbatches, percent', 100 * sum(rejected) / sum(message_count), 1
+# MAGIC   FROM lately
 # MAGIC   UNION ALL
 # MAGIC   SELECT 'attempts of a microbatch', max(attempt), 1 FROM lately
 # MAGIC   UNION ALL

@@ -243,4 +243,4 @@ def draw(minutes: Sequence[Minute], file: Path) -> None:
             for name, title in figures.items()
         ]
         panels.append(alt.hconcat(*lines))
-    alt.vconcat(*panels).save(str(file), scale_factor=2)
+    alt.vconcat(*panels).save(str(file), scale_factor=1.5)

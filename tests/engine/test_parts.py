@@ -140,7 +140,7 @@ class TestRawDepot:
             for raw, memory in ((whole, {}), (world, {"max_memory_bytes": 2_000_000})):
                 raw.append(*chunks)
                 raw.run(embedded, depot_columns=COLUMNS | {"key": "raw_source || kind"}, **memory)
-            assert world.told() == whole.told()
+            assert world.outcomes() == whole.outcomes()
             assert world.byte_count() == whole.byte_count()
             assert world.rows("partial") == whole.rows("partial")
         counted = ["messages_read", "accepted", "rejected", "opened", "closed", "bytes_framed"]

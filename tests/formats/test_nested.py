@@ -138,5 +138,5 @@ def test_expressions(world: Raw, engine: EngineFactory) -> None:  # noqa: F811 t
     record = {"ts": time_text(NOW), "tags": {"k": "a"}, "at": "12:00:01", "xs": [1, 2]}
     world.append(("s", 1, json.dumps(record).encode() + b"\n", True))
     world.run(engine, depot_columns=columns, format={"type": "json", "fields": fields, "max_read_bytes": 1})
-    [(_, key, _, [message])] = world.told()[0]
+    [(_, key, _, [message])] = world.outcomes()[0]
     assert (key, message["payload"]) == ("a", "12:00:01.000000")

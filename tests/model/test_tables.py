@@ -102,6 +102,9 @@ def test_retention() -> None:
         tables.retention_properties("long")
 
 
+HISTORY = ["message_count" if name == "messages_read" else name for name, _ in tables.HISTORY]
+
+
 @pytest.mark.parametrize(
     ("view", "state", "columns"),
     [
@@ -109,7 +112,7 @@ def test_retention() -> None:
         ("closed_batches", "closed", tables.BATCH_COLUMNS),
         ("closed_messages", "closed", ["id", "source", "key", "part", "window_start", "window_end", "*"]),
         ("rejected_messages", "rejected", tables.REJECTED),
-        ("microbatches", "microbatch", ["message_count" if name == "messages_read" else name for name, _ in tables.HISTORY]),
+        ("microbatches", "microbatch", HISTORY),
     ],
 )
 def test_views(view: str, state: str, columns: list[str]) -> None:
