@@ -86,9 +86,9 @@ class StreamResult:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided, in `shares` of the streams, and the batches of all of them. `listed` makes ledger rows of it.
+    """What was decided, in `shares` of the streams, and the batches of all of them.
 
-    `cuts` says where a flush cuts.
+    `list_batches` makes ledger rows of it. `cuts` says where a flush cuts.
     """
 
     rows: StreamRows

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from windrow.cli.shared_options import CommandContext, command
+from windrow.cli.shared_options import CommandContext, Keys, Sources, command
 from windrow.model.printable import pluralize
 
 NO_CHANGE = "Nothing to amend: up to the windows that are open here or in the branch, both have the same batches."
@@ -17,8 +17,8 @@ NO_CHANGE = "Nothing to amend: up to the windows that are open here or in the br
 def amend(
     call: CommandContext,
     branch: Annotated[str, typer.Argument(metavar="BRANCH", help="Path of the ledger that `windrow replay` kept.")],
-    key: Annotated[list[str] | None, "Only this key; may be repeated."] = None,
-    source: Annotated[list[str] | None, "Only this source; may be repeated."] = None,
+    key: Keys = None,
+    source: Sources = None,
 ) -> None:
     """Let late data in: add what a branch has otherwise.
 

@@ -30,7 +30,7 @@ def quality(
     fail_on: Annotated[Severity, "End with status 1 when an expectation of this severity fails."] = "critical",
     max_rejected: Annotated[float | None, "Warn above this share of rejected messages. Default: 0.05."] = None,
     data_docs: Annotated[str | None, "Directory for Data Docs, static HTML pages."] = None,
-    sql: Annotated[bool, "Only print the invariants, as SQL to paste into an editor."] = (False),
+    sql: Annotated[bool, "Only print the invariants, as SQL to paste into an editor."] = False,
     if_exists: IfExists = False,
 ) -> int:
     """Check the ledger's invariants with Great Expectations.

@@ -10,7 +10,16 @@ import typer
 from rich.markup import escape
 
 from windrow.cli.progress import steps
-from windrow.cli.shared_options import CommandContext, TopologyArgument, command, print_line, print_markup, refuse
+from windrow.cli.shared_options import (
+    CommandContext,
+    Keys,
+    Sources,
+    TopologyArgument,
+    command,
+    print_line,
+    print_markup,
+    refuse,
+)
 from windrow.errors import SettingsError
 from windrow.model.durations import microseconds, to_toml
 from windrow.model.printable import pluralize
@@ -48,8 +57,8 @@ def replay(
     ] = "reuse",
     from_: Annotated[str | None, "From this depot version, or this time of its commits, on."] = None,
     to: Annotated[str | None, "Up to this depot version, or before this time of its commits."] = None,
-    key: Annotated[list[str] | None, "Only this key; may be repeated."] = None,
-    source: Annotated[list[str] | None, "Only this source; may be repeated."] = None,
+    key: Keys = None,
+    source: Sources = None,
     limit: Annotated[int, typer.Option(min=0, help="Maximum changes and moves to print.")] = SHOWN,
     continue_: Annotated[bool, "For a topology, with --into: then keep processing newer rows."] = False,
 ) -> int:
@@ -60,7 +69,8 @@ def replay(
     and where their messages would go. The functions of a topology see the recorded rows, times and events again.
     """
     if topology is not None:
-        partial, alone = (rules, window, max_delay, from_, to, key, source) != (None,) * 7, continue_ and into is None
+        partial = (rules, window, max_delay, from_, to, key, source) != (None,) * 7
+        alone = continue_ and into is None
         refuse(
             (partial, "a topology is replayed whole", "Only --into, --ticks and --continue apply to it."),
             (alone, "--continue needs --into", "Name a directory for the new tables: --into DIRECTORY."),

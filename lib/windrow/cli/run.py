@@ -46,11 +46,11 @@ def run(
     once for all. One that fails does not stop the others. After SIGINT or SIGTERM the current microbatch finishes. With
     --interval it also maintains the tables between microbatches, as `windrow maintain` does.
     """
-    alone, dry = "--maintenance-interval needs --interval", "--dry-run and --interval exclude each other"
+    maintains_alone = maintenance_interval is not None and interval is None
     refuse(
         (once and interval is not None, "--once and --interval exclude each other", "Give one of them."),
-        (dry_run and interval is not None, dry, "A dry run looks once."),
-        (maintenance_interval is not None and interval is None, alone, "Without it, schedule `windrow maintain`."),
+        (dry_run and interval is not None, "--dry-run and --interval exclude each other", "A dry run looks once."),
+        (maintains_alone, "--maintenance-interval needs --interval", "Without it, schedule `windrow maintain`."),
     )
     more = shared_options.table(maintenance_interval=maintenance_interval)
     chosen = call.settings(run=more) if topologies else call.engine_settings(run=more)
@@ -79,6 +79,8 @@ def run(
 def _version(text: str) -> tuple[int, str | None]:
     """Return the version of `--skip-version`, and the name of its depot if it is given. Raises SettingsError."""
     depot, _, version = text.rpartition(":")
-    valid, hint = version.isdecimal() and int(version), "Write a number; of a topology, DEPOT:NUMBER."
-    refuse((not valid, f"--skip-version {text} is not a depot version", hint))
+    is_valid = version.isdecimal() and int(version)
+    refuse(
+        (not is_valid, f"--skip-version {text} is not a depot version", "Write a number; of a topology, DEPOT:NUMBER.")
+    )
     return int(version), depot or None

@@ -33,6 +33,8 @@ TopologyArgument = Annotated[
 ]
 Key = Annotated[str | None, "Only this key."]
 Source = Annotated[str | None, "Only this source."]
+Keys = Annotated[list[str] | None, "Only this key; may be repeated."]
+Sources = Annotated[list[str] | None, "Only this source; may be repeated."]
 # The help of the options that `@command` adds.
 TEXTS = {
     "config": "Settings file. Default: windrow.toml here, if there is one.",
@@ -204,8 +206,8 @@ OR = "   or   "  # between examples
 def command(shared: str, example: str) -> Callable[[Callable[..., int | None]], Command]:
     """Give a function the shared options of these names, `--json` and `--debug` after its own.
 
-    They reach it as one Call, its first argument. Typer reads the longer signature. An option of its own whose
-    annotation is `Annotated[type, "help"]` is named like the parameter.
+    They reach it as one `CommandContext`, its first argument. Typer reads the longer signature. An option of its own
+    whose annotation is `Annotated[type, "help"]` is named like the parameter.
     """
 
     def extend(function: Callable[..., int | None]) -> Command:

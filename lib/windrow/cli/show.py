@@ -65,7 +65,8 @@ def show(
     )
     start, end = moments.event_range(from_, to)
     of_state = "Name a topology and a state: MODULE:NAME --state STATE."
-    whole, timeless = "--key K --type T --event-time TIME.", event_time is None
+    whole = "--key K --type T --event-time TIME."
+    timeless = event_time is None
     refuse(
         (microbatch is not None, "--microbatch needs --state", of_state),
         (type_ is not None and timeless, "--type goes with --event-time", f"Give the event time too: {whole}"),

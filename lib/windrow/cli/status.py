@@ -305,8 +305,8 @@ def _kafka(status: BatcherStatus) -> list[str]:
     if status.kafka is None:
         return []
     kafka = status.kafka
-    behind = sorted((each for each in kafka.partitions if each.lag), key=lambda each: -each.lag)[:3]
-    furthest = ", ".join(f"{each.topic}/{each.partition} {each.lag:,}" for each in behind)
+    behind = sorted((part for part in kafka.partitions if part.lag), key=lambda part: -part.lag)[:3]
+    furthest = ", ".join(f"{part.topic}/{part.partition} {part.lag:,}" for part in behind)
     text = f"{pluralize(kafka.lag, 'offset')} of {pluralize(len(kafka.partitions), 'partition')} are not in the depot"
     return [f"kafka   {text}{furthest and f'; most: {furthest}'}; measured at {kafka.measured_at}"]
 

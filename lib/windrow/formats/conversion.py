@@ -78,7 +78,7 @@ def read(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
 
 
 def details(texts: Texts, what: str) -> pa.Array:
-    """Return an explanation for each text: the text as `quoted` shows it, then `what`."""
+    """Return an explanation for each text: the text as `quote_bytes` shows it, then `what`."""
     if not texts.count:
         return pa.array([], pa.string())
     short = replace(

@@ -56,7 +56,7 @@ class BatchFilter:
     """Selects open batches that messages can change, and those whose window has ended.
 
     `arrived` returns the `source, key, event_time` of the messages, None if unknown; it need not be called. A window
-    has ended if its end is not after the time in `passed` for its source.
+    has ended if its end is not after the time in `ends_before` for its source.
 
     Windows of a stream never overlap. So a message changes at most the batch whose window holds it, and the decision
     also needs the bounds of the windows beside it. Nothing else of a stream matters, however much of it is open.

@@ -26,7 +26,7 @@ TOLD = 10  # faults that are logged one by one
 
 @dataclass(slots=True)
 class ProduceResult:
-    """The result: `messages` lines were sent, of which `rejected` are not messages; `skipped` were there before."""
+    """The result: how many lines were sent, of which `rejected` are not messages; `skipped` were there before."""
 
     message_count: int = 0
     rejected: int = 0

@@ -95,7 +95,7 @@ def _read_added(log: DepotTable, first: int, columns: list[str] | None) -> Itera
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """Messages with their `version`, from the depot versions `first` to `last`; `cut` is true if there were more."""
+    """Messages with their `version`, of the depot versions `first` to `last`; `truncated`: there were more."""
 
     messages: pa.Table
     first: int
@@ -111,7 +111,7 @@ def recent(
     end: int | None = None,
     payload_type: str = "",
 ) -> Recent:
-    """Read the last `most` messages of a depot, of those received in [begin, end) (microseconds) if given.
+    """Read the last `most` messages of a depot, of those received in [start, end) (microseconds) if given.
 
     `columns` maps the columns of a depot with other names; `payload_type` is the setting. Raises NotFoundError when
     there is no message, TableMissingError, TableUnreadableError, MessagesError; ExpressionError for a mapping that

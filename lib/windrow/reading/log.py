@@ -28,8 +28,8 @@ KEPT = "delta.logRetentionDuration"
 class Waiting:
     """The depot versions with messages that no microbatch has read yet.
 
-    `oldest` is the first of them and `committed_at` its time (microseconds). `messages` is None when a commit does not
-    say how many rows it added. `changed` is the first version of all that removed or changed rows.
+    `oldest` is the first of them and `committed_at` its time (microseconds). `message_count` is None when a commit
+    does not say how many rows it added. `changed` is the first version of all that removed or changed rows.
     """
 
     version_count: int

@@ -27,7 +27,7 @@ SELECT epoch_us(min(stamp)) AS start, epoch_us(max(stamp)) AS stop FROM (
 
 @dataclass(frozen=True, slots=True)
 class TimeRange:
-    """Batches and rejected messages of the `chosen` streams; `streams` is how many have messages in the range."""
+    """Batches and rejected messages of the `chosen` streams; `stream_count`: all with messages in the range."""
 
     batches: pa.Table
     rejected: pa.Table

@@ -15,8 +15,8 @@ class ReplayChange:
     """A batch or rejection that differs between the ledgers.
 
     `changed`: the id is the same, and `columns` has both values of each column that differs. `moved`: a batch
-    with the same messages has another id, `new_id`. `added`, `removed`: only one ledger has it. `messages` are
-    the numbers of its messages in the ledger and in the replay.
+    with the same messages has another id, `new_id`. `added`, `removed`: only one ledger has it. `message_counts`
+    are those of the ledger and of the replay.
     """
 
     kind: ChangeKind

@@ -42,8 +42,9 @@ OS_ERROR = re.compile(r"os error (\d+)")
 class RecoveryResult:
     """The `version` from which a ledger continues (None: it starts again), and the versions that were set aside.
 
-    `first` and `last` are those versions, None if there were none. They closed at least `closed` batches; of `unknown`
-    versions not even that is known. `directory` holds the log's files, None in a dry run or if nothing was to be done.
+    `first` and `last` are those versions, None if there were none. They closed at least `closed_batches_lost` batches;
+    of `unknown` versions not even that is known. `directory` holds the log's files, None in a dry run or if nothing was
+    to be done.
     """
 
     ledger: str

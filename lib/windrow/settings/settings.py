@@ -220,7 +220,7 @@ class Settings(BaseSettings):
             named = {error.setting for error in errors if isinstance(error, SettingsError)}
             described = [_settings_error(detail) for detail in error.errors()]
             # One that is unknown is told once, not again as what is wrong in its table.
-            errors += [one for one in described if all(name[: len(one.setting)] != one.setting for name in named)]
+            errors += [new for new in described if all(name[: len(new.setting)] != new.setting for name in named)]
         else:
             errors += self._contradictions()
         if errors:

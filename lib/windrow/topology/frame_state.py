@@ -278,7 +278,7 @@ def of_session(plan: MicrobatchPlan, rows: pa.Table) -> DataFrame:
 
 
 def frames_in_order(parts: Iterable[tuple[DataFrame, tuple[Any, ...]]], events: Sequence[pa.Table]) -> DataFrame:
-    """Return messages and events in order: the depots' frames, each with what else `timed` needs, and the events."""
+    """Return messages and events in order; each frame of a depot comes with what gives its messages their times."""
     frames = []
     for frame, times in parts:
         rows = frame.select(*messages.COLUMNS, "version")

@@ -82,7 +82,7 @@ class StateDifference:
 class TopologyReplay(Outcome):
     """What a replay of a topology did: how many microbatches it ran, how often events fired, and which states differ.
 
-    `digests` are those of the replayed states. `live` microbatches followed on the wall clock.
+    `digests` are those of the replayed states. `live_microbatch_count` more followed on the wall clock.
     """
 
     topology: str

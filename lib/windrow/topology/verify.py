@@ -54,7 +54,7 @@ from windrow.verify.report import (
 class DepotBooks:
     """The rows of a depot, from version `first` to `last`: as the history says they were taken, and as counted again.
 
-    `counted` is None if they could not be counted.
+    `depot_row_count` is None if they could not be counted.
     """
 
     name: str

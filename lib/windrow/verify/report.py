@@ -36,11 +36,11 @@ Found: TypeAlias = Difference | str  # a text says what could not be checked
 class Books:
     """The books of one ledger version: what it has read, where the messages are, and how they compare with the depot.
 
-    `rejected` counts all rejections, `rejected_by_format` those of the format, which are no messages. `ok` counts
+    `rejected` counts all rejections, `rejected_by_format` those of the format, which are no messages. `matched` counts
     messages that the ledger holds as often as the depot, `lost` those that it does not hold, `duplicated` those that it
     holds too often, `unexpected` those that the depot does not have, and `unchecked` those of depot versions that can
-    no longer be read. `decided` messages were decided again from the log and the rules; of the `streams` with batches,
-    the windows of `derived_streams` were derived again.
+    no longer be read. `redecided` messages were decided again from the log and the rules. Of the streams with batches,
+    the windows of `derived_stream_count` were derived again.
     """
 
     ledger_version: int
@@ -65,8 +65,8 @@ class Books:
 class VerifyProgress:
     """How far a verification has come: the ledger version, -1 while the depot is read, and what of it is done.
 
-    `proven_streams` are those of the parts that are done, of all `streams` with batches. Of the `messages` whose
-    windows are derived again `derived_messages` are done. `differences` were found so far.
+    `stream_count` streams have batches, of which `proven_stream_count` are in the parts that are done. The windows of
+    `message_count` messages are derived again, `derived_message_count` so far.
     """
 
     ledger_version: int = -1
@@ -102,7 +102,7 @@ class VerifiedRange:
 class Since:
     """What a verification relies on: a ledger version that was verified at a time, None if there is no record of it.
 
-    Its `open_batches` with `open_messages` are those that were open then.
+    `open_batch_count` and `open_message_count` tell what was open then.
     """
 
     ledger_version: int

@@ -161,7 +161,7 @@ def stage_chunks(chunks: FramedChunks, partial: pa.Table, format_: Format) -> St
 
 
 def stage_in_pieces(chunks: FramedChunks, partial: pa.Table, format_: Format, most: int) -> Iterator[StageResult]:
-    """Yield what `staged` returns for so many records at a time; the sum is the same."""
+    """Yield what `_stage_spans` returns for so many records at a time; the sum is the same."""
     for piece in split_spans(chunks, RecordSpans.of(chunks.segments), most):
         yield _stage_spans(*piece, partial, format_)
 

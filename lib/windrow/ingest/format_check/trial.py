@@ -51,7 +51,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class CheckedFile:
-    """The result for one file; bytes are counted after decompression, and the `good` records give so many `rows`."""
+    """The result for one file; bytes are counted after decompression. The good records give `row_count` rows."""
 
     file: str
     byte_count: int

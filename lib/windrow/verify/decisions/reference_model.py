@@ -89,11 +89,11 @@ class RulesChange:
 
 @dataclass(frozen=True, slots=True)
 class SourceHistory:
-    """The history of a source: the `heights` of its floor, the microbatches that reached them, and the changes.
+    """The history of a source: the heights of its floor, the microbatches that reached them, and the changes.
 
-    `rules` and `raised` are indexed by microbatch; a floor is height + raised. `floor` is the last one. From the
-    microbatches `cut_in` on, windows may lie off the calendar up to the `cuts`. What was open after the microbatch
-    `verified` is given.
+    `rules` and `raised` are indexed by microbatch; a floor is one of `floor_values` + raised, `floor` the last one.
+    From the microbatches `cut_in` on, windows may lie off the calendar up to the `cuts`. What was open after the
+    microbatch `verified` is given.
     """
 
     rules: Sequence[RecordedRules]

@@ -44,7 +44,7 @@ class Relation:
 class Invariant:
     """A condition on each row of a relation; NULL counts as a failure.
 
-    `about` says it in a sentence; `shows` lists the columns to show of a failing row.
+    `about` says it in a sentence; `columns` are shown of a failing row.
     """
 
     name: str
