@@ -434,7 +434,7 @@ def test_topology_that_goes_back(
     assert (report["depots"][0]["depot_row_count"], report["states"][0]["row_count"]) == (6, 1)
     assert report["states"][0]["replayed"] == report["states"][0]["digest"]
     again = command("replay", place, "--into", str(tmp_path / "again"))
-    assert (again["ok"], again["microbatch"]) == (True, 3)
+    assert (again["ok"], again["microbatch_count"]) == (True, 3)
     assert DeltaTable(str(tmp_path / "again" / "outputs" / "large")).to_pyarrow_table().num_rows == 2
     assert command("show", place, "--state", "shops", "--microbatch", "1") == [{"shop": "north", "total": 201}]
     command("rollback", place, "--to-microbatch", "1")
