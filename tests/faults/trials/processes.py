@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from multiprocessing import get_context
@@ -34,6 +35,8 @@ from windrow.testing.points import Point
 PROCESSES = get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.faults.trials.warm"])
 PATIENCE_SECONDS = 120
+KILLS = 5  # of a ledger on the embedded engine: checking it takes three times as long as a kill, measured
+VERSIONS = 6  # that a driver finds new: most kills come before it has read them
 LEDGERS = 12  # of a driver on Spark, so that its start is a sixth of a try, measured
 SECONDS_A_MICROBATCH = 5  # of twelve ledgers side by side on two cores, measured
 
@@ -143,11 +146,20 @@ def values_of(trial: Trial) -> dict[str, Any]:
 
 
 def killed_at_random(trial: Trial) -> None:
-    """Kill a driver at any moment of any microbatch."""
+    """Kill a driver, and on the embedded engine its successors too, at any moment of any microbatch."""
     if trial.factory.name == "spark":
         trial.result = _many_killed(trial)
         return
-    trial.publish()
+    trial.lengthen(VERSIONS * KILLS, trial.random.randint(1, 15))
+    struck = 0
+    for _ in range(KILLS):
+        trial.publish(VERSIONS)
+        struck += _killed(trial)
+    trial.result = replace(trial.counted(), struck=struck, strikes=KILLS)
+
+
+def _killed(trial: Trial) -> bool:
+    """Kill a driver after some commits, at any moment of as long as its longest microbatch took."""
     commits, share = trial.random.randrange(4), trial.random.random()
     with children(driver(trial)) as (child,):
         child.go()
@@ -156,7 +168,7 @@ def killed_at_random(trial: Trial) -> None:
             if child.committed():
                 longest, begun = max(longest, time.monotonic() - begun), time.monotonic()
         time.sleep(share * longest)
-        trial.struck = child.kill()
+        return child.kill()
 
 
 def _many_killed(trial: Trial) -> Counted:

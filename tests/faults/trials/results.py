@@ -28,7 +28,7 @@ class Result:
 
     def add(self, counted: Counted) -> None:
         """Add one try."""
-        self.times += counted.ledgers
+        self.times += counted.strikes
         self.struck += counted.struck
         self.lost += counted.lost
         self.duplicated += counted.duplicated

@@ -113,7 +113,7 @@ def killed(trial: Trial) -> None:
         stream.run(windrow.foreach_batch(Settings(**stream.values)))
         stream.trial.read_again = True
     counted = Counted.sum(stream_trial.counted() for stream_trial in trials)
-    trial.result = replace(counted, struck=struck, ledgers=KILLS * STREAMS)
+    trial.result = replace(counted, struck=struck, strikes=KILLS * STREAMS)
 
 
 def _streams_killed(random: Random, orders: list[dict[str, Any]]) -> int:

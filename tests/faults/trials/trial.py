@@ -32,13 +32,16 @@ WAYS: list[dict[str, Any]] = [
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What a try gave: messages lost and duplicated, what else differs, in how many of its ledgers the fault struck."""
+    """What a try gave: messages lost and duplicated, what else differs, and how many of its strikes came in time.
+
+    Where tables cost more than a strike, they get several in one try.
+    """
 
     lost: int
     duplicated: int
     differences: tuple[str, ...]
     struck: int
-    ledgers: int = 1
+    strikes: int = 1
 
     @property
     def sound(self) -> bool:
@@ -50,10 +53,10 @@ class Counted:
         """Add up what the tables of one try gave."""
         each = list(counted)
         differences = tuple(difference for count in each for difference in count.differences)
-        lost, duplicated, struck, ledgers = (
-            sum(getattr(count, name) for count in each) for name in ("lost", "duplicated", "struck", "ledgers")
+        lost, duplicated, struck, strikes = (
+            sum(getattr(count, name) for count in each) for name in ("lost", "duplicated", "struck", "strikes")
         )
-        return cls(lost, duplicated, differences, struck, ledgers)
+        return cls(lost, duplicated, differences, struck, strikes)
 
 
 class Trial:
