@@ -1,7 +1,7 @@
 """A driver in a process of its own, to be killed, raced and stopped: `driver.py '{"depot": ..., "ledger": ...}'`.
 
-A list of orders is carried out side by side, on one session of Spark, which takes seconds to start: each says
-"committed" and "done" with its number, from 0.
+A list of orders is carried out side by side, on one session of Spark, which takes seconds to start: each says "done"
+with its number, from 0, and "committed" also with that of the microbatch.
 
 It says "ready" when its engine is open, starts when it is given a line, and says "committed" after each microbatch,
 "folding" when a fold begins. With `topology` it drives the bank of the topology tests. With `kill` it ends itself by
@@ -56,7 +56,7 @@ def side_by_side(orders: list[dict[str, Any]]) -> None:
 def run_numbered(number: int, tables: Tables) -> None:
     """Run once and say so with a number."""
     folding = with_probe(no_op, Folding)(tables)
-    runner_on(folding, ManualClock(NOW), report=lambda _: say(f"committed {number}")).once()
+    runner_on(folding, ManualClock(NOW), report=lambda done: say(f"committed {number} {done.microbatch}")).once()
     say(f"done {number}")
 
 

@@ -61,6 +61,17 @@ class Driver:
         for line in self._process.stdout:
             yield line.strip()
 
+    def words_until(self, start: str, times: int) -> list[str]:
+        """Return what it says until it has said so many words that begin like that, or ended."""
+        said = list[str]()
+        if times:
+            for word in self.words():
+                said.append(word)
+                times -= word.startswith(start)
+                if not times:
+                    break
+        return said
+
     def running(self) -> bool:
         """Tell whether it has not ended yet."""
         return self._process.poll() is None

@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -26,16 +26,19 @@ from typing import Any
 from deltalake import DeltaTable
 
 import windrow
-from tests.faults.trials.processes import Child, children
+from tests.engine.processes import driver_of
+from tests.faults.trials.processes import LEDGERS, SECONDS_A_MICROBATCH, VERSIONS, Child, children, values_of
 from tests.faults.trials.trial import Counted, Trial
 from windrow.delta import table as storage
 from windrow.delta.logfiles import ASIDE
+from windrow.delta.mending import repair_log
 from windrow.errors import TableMissingError, WindrowError
 from windrow.verify import verify
 
 SHUTDOWN, WITHOUT_FLUSH = 0x8004587D, 2  # EXT4_IOC_SHUTDOWN, EXT4_GOING_FLAGS_NOLOGFLUSH
 CUTS_OF_A_DISK = 5
-SIZE = "256M"
+CUTS_ON_SPARK = 3
+SIZE, SIZE_ON_SPARK = "256M", "1G"
 
 
 def unsupported_reason() -> str:
@@ -202,11 +205,58 @@ def _count(tables: dict[str, str], acknowledged: set[int], counted: CallCounter)
 
 
 def power_cut(trial: Trial) -> None:
-    """Cut the power of a producer and a driver that sync what they commit."""
+    """Cut the power of a producer and a driver that sync what they commit; on Spark, of a driver of many ledgers."""
+    if trial.factory.name == "spark":
+        trial.result = _spark_cut(trial)
+        return
     counted = CallCounter()
     cuts(trial.folder, trial.random.randrange(2**20), True, counted)
     differences = (*counted.unreadable, *counted.differences)
     trial.result = Counted(counted.lost, counted.twice, differences, counted.cuts, CUTS_OF_A_DISK)
+
+
+def _spark_cut(trial: Trial) -> Counted:
+    """Cut the power of a driver of many ledgers, each of which is somewhere else by then; the next driver goes on."""
+    with disk(trial.folder, SIZE_ON_SPARK) as made:
+        folders = [made.root / str(number) for number in range(LEDGERS)]
+        trials = [Trial(folder, trial.random.randrange(2**32), trial.factory) for folder in folders]
+        struck = 0
+        for ledger_trial in trials:
+            ledger_trial.lengthen(VERSIONS * CUTS_ON_SPARK, 5)
+        for _ in range(CUTS_ON_SPARK):
+            for ledger_trial in trials:
+                ledger_trial.publish(VERSIONS)
+            made.flush()
+            struck += _ledgers_cut(trial.random, made, trials)
+        counted = Counted.sum(ledger_trial.counted() for ledger_trial in trials)
+        return replace(counted, struck=struck, strikes=CUTS_ON_SPARK * LEDGERS)
+
+
+def _ledgers_cut(chosen: random.Random, made: Disk, trials: list[Trial]) -> int:
+    """Cut the power while a driver works; return how many of its ledgers it had not finished.
+
+    Raises RuntimeError if a ledger has lost a microbatch that the driver reported.
+    """
+    with driver_of([values_of(trial) | {"engine": "spark"} for trial in trials]) as driver:
+        driver.start()
+        said = driver.words_until("committed", chosen.randrange(3 * LEDGERS // 2))
+        time.sleep(chosen.uniform(0, SECONDS_A_MICROBATCH))
+        running = driver.running()
+        made.cut()
+        driver.kill()
+        said += driver.words()
+        driver.status()
+    finished = [word for word in said if word.startswith("done")]
+    reported = {int(word.split()[1]): int(word.split()[2]) for word in said if word.startswith("committed")}
+    made.unmount()
+    made.mount()
+    storage.OPEN_TABLES.clear()
+    for number, trial in enumerate(trials):
+        repair_log(trial.world.ledger, "ledger")
+        microbatches = len(trial.world.history()) if DeltaTable.is_deltatable(trial.world.ledger) else 0
+        if microbatches < reported.get(number, 0):
+            raise RuntimeError(f"ledger {number} has {microbatches} microbatches, {reported[number]} were reported")
+    return running * (len(trials) - len(finished))
 
 
 def main() -> int:

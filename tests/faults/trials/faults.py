@@ -95,7 +95,7 @@ FAULTS = [
     Fault("producers, SIGKILL", senders.producers_killed, 2),
     Fault("a bridge, SIGKILL, and its broker started again", senders.bridges_killed),
     Fault("executors of a cluster, SIGKILL", clusters.executors_killed, embedded=0, spark=2),
-    Fault("power cuts", power.power_cut, supported=power.is_supported),
+    Fault("power cuts", power.power_cut, spark=2, supported=power.is_supported),
     Fault("foreach_batch, SIGKILL", streams.killed, embedded=0, spark=2),
     Fault("damaged checkpoint of foreach_batch", streams.checkpoint_damaged, embedded=0, spark=10),
 ]

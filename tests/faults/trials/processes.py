@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
@@ -181,12 +180,11 @@ def _many_killed(trial: Trial) -> Counted:
     commits, share = trial.random.randrange(3 * LEDGERS // 2), trial.random.random()
     with driver_of([values_of(ledger_trial) | {"engine": "spark"} for ledger_trial in trials]) as driver:
         driver.start()
-        words = driver.words()
-        committed = [*islice((word for word in words if word.startswith("committed")), commits)]
+        said = driver.words_until("committed", commits)
         time.sleep(share * SECONDS_A_MICROBATCH)
         trial.random.choice([driver.kill, partial(driver.send, signal.SIGKILL)])()
-        running = driver.status() == -signal.SIGKILL and len(committed) == commits
-        finished = {int(word.split()[1]) for word in words if word.startswith("done")}
+        running = driver.status() == -signal.SIGKILL
+        finished = {int(word.split()[1]) for word in (*said, *driver.words()) if word.startswith("done")}
     for number, ledger_trial in enumerate(trials):
         ledger_trial.struck = running and number not in finished
     return Counted.sum(ledger_trial.counted() for ledger_trial in trials)

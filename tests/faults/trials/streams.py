@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -27,7 +26,8 @@ from windrow.settings.settings import Settings
 
 PARTS = ("offsets", "commits", "sources/0")
 STREAMS = 12  # of a driver, whose start takes as long as several of them, measured
-KILLS = 2
+KILLS = 5  # of each stream: checking its tables takes as long as a kill of all of them, a guess
+FILES = 2  # that arrive for each driver
 SECONDS_A_MICROBATCH = 5  # of twelve streams side by side on two cores, as of as many ledgers
 
 
@@ -100,13 +100,15 @@ def _remove(file: Path) -> None:
 
 
 def killed(trial: Trial) -> None:
-    """Kill the driver of many streams twice, each of which is somewhere else by then; its successor continues them."""
+    """Kill drivers of many streams, each of which is somewhere else by then; the next driver continues them."""
     trials = [Trial(trial.folder / str(n), trial.random.randrange(2**32), trial.factory) for n in range(STREAMS)]
+    for stream_trial in trials:
+        stream_trial.lengthen(FILES * KILLS + 1, 5)
     streams = [Stream(stream_trial) for stream_trial in trials]
     struck = 0
     for _ in range(KILLS):
         for stream in streams:
-            stream.arrive(2)
+            stream.arrive(FILES)
         struck += _streams_killed(trial.random, [stream.order for stream in streams])
     for stream in streams:
         stream.arrive(100)
@@ -119,13 +121,11 @@ def killed(trial: Trial) -> None:
 def _streams_killed(random: Random, orders: list[dict[str, Any]]) -> int:
     """Kill a driver at a random moment; return how many of its streams had not ended."""
     with closing(Driver("streamer", json.dumps(orders))) as driver:
-        words = driver.words()
-        commits = random.randrange(1, 2 * STREAMS)
-        committed = [*islice((word for word in words if word == "committed"), commits)]
+        said = driver.words_until("committed", random.randrange(1, 2 * STREAMS))
         time.sleep(random.uniform(0, SECONDS_A_MICROBATCH))
         driver.kill()
-        running = driver.status() == -signal.SIGKILL and len(committed) == commits
-        return running * (STREAMS - sum(word.startswith("done") for word in words))
+        running = driver.status() == -signal.SIGKILL
+        return running * (STREAMS - sum(word.startswith("done") for word in (*said, *driver.words())))
 
 
 def checkpoint_damaged(trial: Trial) -> None:
