@@ -290,7 +290,9 @@ class Twice(Step):
 
 def due(ledger: Ledger, now: Floors) -> dict[str, int]:
     """Return what a tick at `now` would raise: of the windows that the step says have ended, the last one's timeout."""
-    return by_source(timeouts(ledger.rules, LoadedRows(ledger.live).ended(closed_through(ledger.rules, now))))
+    return by_source(
+        timeouts(ledger.rules, LoadedRows(ledger.live).passed_window_ends(closed_through(ledger.rules, now)))
+    )
 
 
 class TestDue:

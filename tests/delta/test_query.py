@@ -33,7 +33,7 @@ def numbers(state: str, first: int, count: int = 10) -> pa.Table:
 def asked(table: DeltaTable, statement: str, where: str = "true", states: tuple[str, ...] = STATES) -> list[dict]:
     """Return the answer to a statement over the rows of some states."""
     named = Relation(states, [field.name for field in table.schema().fields], where)
-    with TableRows(table, table.table_uri, "ledger").opened({"rows": named}, {}) as connection:
+    with TableRows(table, table.table_uri, "ledger").connect({"rows": named}, {}) as connection:
         return execute(connection, statement).read_all().to_pylist()
 
 

@@ -104,7 +104,7 @@ class HeldCommit(SparkCommit):
     here: Callable[[], object]
 
     @contextmanager
-    def staged(self, frame: DataFrame) -> Iterator[str]:
+    def stage(self, frame: DataFrame) -> Iterator[str]:
         """Have the rows pass through a function that calls."""
         here = self.here
 
@@ -113,5 +113,5 @@ class HeldCommit(SparkCommit):
             here()
             yield from record_batches
 
-        with SparkCommit.staged(self, frame.mapInArrow(passed, frame.schema)) as source:
+        with SparkCommit.stage(self, frame.mapInArrow(passed, frame.schema)) as source:
             yield source

@@ -156,7 +156,7 @@ def test_raw(spark: Any, schema: str, settings: Settings, clock: ManualClock) ->
         ).collect()
         assert tuple(row) == ("format_cast", "a file", 1, 4, bytearray(b"b,none\n"), 1)
         [row] = spark.sql(f"SELECT messages, bytes_read, bytes_rejected, format FROM {home}microbatches").collect()
-        assert tuple(row) == (2, 11, 7, raw.format.recorded())
+        assert tuple(row) == (2, 11, 7, raw.format.recorded_text())
 
 
 @pytest.mark.slow

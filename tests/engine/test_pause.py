@@ -48,7 +48,7 @@ class RemoteStore(EmbeddedSource):
             pytest.fail("it reads forever")
         while self._before:
             self._before.pop()()
-        with self.arrived(after, last_version) as arrivals:
+        with self.arrivals(after, last_version) as arrivals:
             if arrivals is not None:
                 deepcopy(handle)(arrivals)
         return True
@@ -57,7 +57,7 @@ class RemoteStore(EmbeddedSource):
 class Told(FilesLedger):
     """A ledger that says what was committed elsewhere."""
 
-    def committed_since(self, depot_version: int) -> pa.Table:
+    def history_since(self, depot_version: int) -> pa.Table:
         """Return what was committed."""
         history = DeltaTable(self.place).to_pyarrow_table(filters=[("state", "=", "microbatch"), ("kind", "=", "data")])
         new = history.filter(pc.greater(history["depot_version"], depot_version))

@@ -98,12 +98,12 @@ def test_due() -> None:
     assert replace(grown, unfolded=30_000).fold(32, 1_000, 33 * 16_000) == "large"
     assert replace(grown, commits=31).fold(32, 1_000, 33 * 16_000) is None
     assert replace(grown, commits=31).fold(32, 1_000, 0) == "large"
-    assert grown.folded("large", 7) == Growth(versions=100, messages=7)
+    assert grown.after_fold("large", 7) == Growth(versions=100, messages=7)
     waits = replace(grown, largest=2_000)
     assert waits.fold(32, 1_000, 33 * 16_000, takes_all=True) is None
     assert waits.fold(32, 1_000, 33 * 16_000) == "small"
     assert replace(waits, largest=1_600).fold(32, 1_000, 33 * 16_000, takes_all=True) == "small"
-    assert grown.folded("small", 7) == grown
+    assert grown.after_fold("small", 7) == grown
 
 
 @pytest.mark.parametrize("more", [[], ["b"]])

@@ -214,7 +214,7 @@ class MemorySource(Source):
         return self._log
 
     @contextmanager
-    def arrived(self, after: int, last_version: int) -> Iterator[Arrivals | None]:
+    def arrivals(self, after: int, last_version: int) -> Iterator[Arrivals | None]:
         """Give what the depot added after a version."""
         commits = self._log.commits(after, last_version)
         counts = {commit.version: commit.rows for commit in commits if commit.version > after and commit.rows}
@@ -296,7 +296,7 @@ class MemoryLedger(Ledger):
 
     def fold(self, live: Live, fold: Fold) -> None:
         """Replace the live rows by those that count, on exactly the primed version; here every fold is a large one."""
-        counted = live.growth.folded("large", live.totals.total[1])
+        counted = live.growth.after_fold("large", live.totals.total[1])
         self._shared.write("fold", lambda now: put(now, live.table_version, "fold", folded=counted))
 
 

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from windrow.errors import SettingsError
 from windrow.formats.automaton import Automaton
-from windrow.formats.grammar import delimited, objects
+from windrow.formats.grammar import delimiter_automaton, objects
 
 AUTOMATA = {
-    "csv": delimited(b"\n", b",", b'"'),
-    "csv with backslashes": delimited(b"\n", b",", b'"', b"\\"),
-    "long delimiters": delimited(b"\r\n", b"--", b'"'),
-    "delimiters of one kind": delimited(b"aab", b"aac"),
-    "lines": delimited(b"\n"),
+    "csv": delimiter_automaton(b"\n", b",", b'"'),
+    "csv with backslashes": delimiter_automaton(b"\n", b",", b'"', b"\\"),
+    "long delimiters": delimiter_automaton(b"\r\n", b"--", b'"'),
+    "delimiters of one kind": delimiter_automaton(b"aab", b"aac"),
+    "lines": delimiter_automaton(b"\n"),
     "json": objects(4),
 }
 BYTES = st.lists(st.sampled_from(b'a"",\n\r\\-b{}[]c'), max_size=120).map(bytes)
@@ -163,13 +163,13 @@ def test_deepest_objects():
 def test_refused(wrong):
     """Delimiters that are none or cannot be told apart are refused."""
     with pytest.raises(SettingsError):
-        delimited(**wrong)
+        delimiter_automaton(**wrong)
 
 
 def test_quote_as_escape():
     """To escape a quote with a quote is to double it."""
     data = b'1,"a""b\n"\n2,"c"\n'
-    assert ends(delimited(b"\n", b",", b'"', b'"'), data) == ends(AUTOMATA["csv"], data) == [10, 16]
+    assert ends(delimiter_automaton(b"\n", b",", b'"', b'"'), data) == ends(AUTOMATA["csv"], data) == [10, 16]
 
 
 def test_few_states():

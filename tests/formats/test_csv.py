@@ -16,7 +16,7 @@ from windrow.formats.csv import CsvParser, InvalidHeader
 from windrow.formats.fields import parse
 from windrow.formats.format import format_of
 from windrow.formats.framing import DelimitedFraming
-from windrow.formats.grammar import delimited
+from windrow.formats.grammar import delimiter_automaton
 from windrow.formats.records import REJECTS, Parser, Records
 from windrow.formats.settings import FormatSettings
 from windrow.testing.formats import RawLedger
@@ -24,7 +24,7 @@ from windrow.testing.formats import RawLedger
 TEXTS = CsvParser(parse({"a": "string", "b": "string"}))
 TYPED = CsvParser(parse({"a": "int64", "b": "string", "c": "binary"}))
 ONE = CsvParser(parse({"a": "string"}))
-ROWS = delimited(b"\n", b",", b'"')
+ROWS = delimiter_automaton(b"\n", b",", b'"')
 SHAPES = {
     "csv": TEXTS,
     "one column": ONE,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.formats.test_csv import framed, read_lines
 from windrow.errors import SettingsError
 from windrow.formats.fields import parse
-from windrow.formats.grammar import delimited
+from windrow.formats.grammar import delimiter_automaton
 from windrow.formats.lines import LineParser, build
 from windrow.formats.settings import FormatSettings
 
@@ -24,7 +24,7 @@ PAIR = LineParser(parse({"name": "string", "number": "int32"}), r"(?P<name>[a-z√
 def test_access_log():
     """A line of an access log is what its groups say, and a dash means NULL where it is told to."""
     line = b'10.0.0.1 - - [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.0" 200 -\r\n'
-    parsed = ACCESS.parse(framed(delimited(b"\n"), line))
+    parsed = ACCESS.parse(framed(delimiter_automaton(b"\n"), line))
     time = datetime(2000, 10, 10, 20, 55, 36, tzinfo=UTC)
     assert parsed.fields.to_pylist() == [{"host": "10.0.0.1", "time": time, "status": 200, "bytes": None}]
 
@@ -66,7 +66,7 @@ def test_oracle(lines):
 
 def test_nothing():
     """No lines are no values and no rejects."""
-    parsed = PAIR.parse(framed(delimited(b"\n"), b""))
+    parsed = PAIR.parse(framed(delimiter_automaton(b"\n"), b""))
     assert (parsed.fields.num_rows, parsed.record.size, parsed.rejects.num_rows, parsed.skipped.size) == (0, 0, 0, 0)
     assert parsed.fields.schema == PAIR.schema
     assert parsed.record.dtype == np.int64

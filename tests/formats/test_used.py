@@ -84,4 +84,4 @@ def test_recorded() -> None:
     """What the history recorded before there was `strict` is read as it was then."""
     assert FormatSettings.of_record('{"type": "csv"}').strict
     part = FormatSettings(type="csv", fields=FIELDS)
-    assert FormatSettings.of_record(part.recorded()) == part
+    assert FormatSettings.of_record(part.recorded_text()) == part

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from windrow.model import tables
-from windrow.model.chain import CHAIN, LINKED, chained
+from windrow.model.chain import CHAIN, LINKED, link_rows
 
 SCHEMA = pa.schema([("microbatch", pa.int64()), ("id", pa.string()), *tables.HISTORY[2:]])
 
@@ -21,7 +21,7 @@ def row(microbatch: int, **columns: object) -> dict[str, object]:
 
 def links_of(*rows: dict[str, object], before: str | None = None) -> list[str]:
     """Return the links of some rows."""
-    links: list[str] = chained(pa.Table.from_pylist(list(rows), SCHEMA), before)[CHAIN].to_pylist()
+    links: list[str] = link_rows(pa.Table.from_pylist(list(rows), SCHEMA), before)[CHAIN].to_pylist()
     return links
 
 

@@ -169,7 +169,7 @@ def test_ended_misses_no_window(steps: list[Step], passed: dict[str, int]) -> No
     account = Account()
     for step in steps:
         account.take(step)
-    ended = account.totals.ended(floors(passed))
+    ended = account.totals.passed_window_ends(floors(passed))
     named = dict(zip(ended.source.to_pylist(), ended.floor.tolist(), strict=True))
     least = {source: row[3] for source, row in count_batches(account.batches).items()}
     due = {source: at for source, at in passed.items() if source in least and least[source] <= at}

@@ -146,7 +146,7 @@ class TestRhythm:
         first.
         """
         background(batched, embedded, noting)()
-        done_at = DeltaRsMaintenance(batched.ledger, "ledger").compacted_at(0)
+        done_at = DeltaRsMaintenance(batched.ledger, "ledger").compaction_time(0)
         batched.clock.set(done_at + HOUR // 2)
         second = background(batched, embedded, noting)
         assert second() == []

@@ -382,11 +382,11 @@ class TestSpark:
         assert tables.retention_properties("30d").items() <= through_sql.properties().items()
         assert through_sql.compact("closed", dry_run=True) is None
         assert through_sql.compact("closed", dry_run=False, below=1) == CompactionResult(0, 0)
-        assert through_sql.compacted_at(0) is None
+        assert through_sql.compaction_time(0) is None
         for state in ("closed", "rejected", "microbatch"):
             assert through_sql.compact(state, dry_run=False).added == 1
-        assert abs(through_sql.compacted_at(0) - WallClock().now()) < HOUR
-        assert through_sql.compacted_at(WallClock().now() + HOUR) is None
+        assert abs(through_sql.compaction_time(0) - WallClock().now()) < HOUR
+        assert through_sql.compaction_time(WallClock().now() + HOUR) is None
         age(batched.ledger)
         removable = through_sql.vacuum(dry_run=True)
         assert removable > 20

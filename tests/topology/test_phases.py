@@ -64,10 +64,10 @@ class HangingSource(EngineProxy):
     hanging: Hanging
 
     @contextmanager
-    def arrived(self, after: int, last_version: int) -> Iterator[Arrivals | None]:
+    def arrivals(self, after: int, last_version: int) -> Iterator[Arrivals | None]:
         """Read the depot."""
         self.hanging.call("plan", lambda: "read")
-        with self.inner.arrived(after, last_version) as arrivals:
+        with self.inner.arrivals(after, last_version) as arrivals:
             yield arrivals
 
 

@@ -666,9 +666,9 @@ def test_kept_for_the_slowest_depot(tmp_path: Path) -> None:
     upkeep = DeltaRsMaintenance(table.table_uri, "ledger")
     later = harness.clock.now() + 1
     ids = {name: str(DeltaTable(depot.location).metadata().id) for name, depot in harness.topology.depots.items()}
-    assert {name: upkeep.reached(later, id_) for name, id_ in ids.items()} == {"a": 1, "b": 5}
-    assert upkeep.reached(later, "another") == -1
-    assert upkeep.reached(0, ids["a"]) == -1
+    assert {name: upkeep.depot_version_before(later, id_) for name, id_ in ids.items()} == {"a": 1, "b": 5}
+    assert upkeep.depot_version_before(later, "another") == -1
+    assert upkeep.depot_version_before(0, ids["a"]) == -1
 
 
 def test_attempts_have_the_same_messages(tmp_path: Path) -> None:

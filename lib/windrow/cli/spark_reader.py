@@ -178,7 +178,7 @@ class SparkDepot(SparkTable):
     table: TableInfo
     recorded: Mapping[int, str | None] = field(default_factory=dict)
 
-    def mapped_as(self, recorded: Mapping[int, str | None]) -> Self:
+    def with_mappings(self, recorded: Mapping[int, str | None]) -> Self:
         """Return the depot with the mappings that the history of a ledger recorded."""
         return replace(self, recorded=recorded)
 
@@ -235,7 +235,7 @@ class SparkDepot(SparkTable):
         feed = feed_of(self.engine.session, self.location, versions[0], versions[-1])
         added = feed.where((F.col(CHANGE) == "insert") & F.col(VERSION).isin(versions))
         settings = self.settings.model_copy(update={"depot_columns": json.loads(text or "{}")})
-        frame = Conversion.of(settings, self.table).mapped(added)
+        frame = Conversion.of(settings, self.table).map_feed(added)
         if self.table.raw or messages.INVALID_VALUE in frame.columns:
             return frame
         return frame.withColumn(messages.INVALID_VALUE, F.lit(None).cast("string"))

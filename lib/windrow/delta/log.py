@@ -14,7 +14,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from windrow.columnar.arrow import to_plain_type
-from windrow.delta.table import history, known_snapshot, latest_table, translate_read_errors
+from windrow.delta.table import history, latest_table, shared_snapshot, translate_read_errors
 from windrow.errors import DepotUnreadableError, IncompatibleTableError, TableMissingError
 from windrow.model import chunks, tables
 from windrow.model.commits import BYTES, COMMIT_FIELDS, FEED, Commit, adds_only, fingerprint, note_of, rows_added
@@ -100,7 +100,7 @@ class DeltaRsLog:
 
     def commits(self, since: int | None = None, last_version: int | None = None) -> list[Commit]:
         """Return what the log says of its commits in order, from version `since` on, up to `last_version` or later."""
-        snapshot, start = known_snapshot(self.location, "depot", last_version), max(since or 0, 0)
+        snapshot, start = shared_snapshot(self.location, "depot", last_version), max(since or 0, 0)
         for forgotten in [version for version in snapshot.commits if version < start]:
             del snapshot.commits[forgotten]
         with translate_read_errors(self.location, "depot"):

@@ -44,7 +44,7 @@ class TableMaintenance(Protocol):
     def unsupported_reason(self) -> str | None:
         """Return why delta-rs must not maintain the table, None if it can."""
 
-    def reached(self, before: int, depot_id: str) -> int:
+    def depot_version_before(self, before: int, depot_id: str) -> int:
         """Return the depot version up to which this ledger had read at time `before` (microseconds), -1 for none."""
 
     def description(self) -> str:
@@ -59,13 +59,13 @@ class TableMaintenance(Protocol):
     def compact(self, state: str | None, dry_run: bool, below: int | None = None) -> CompactionResult | None:
         """Merge small files."""
 
-    def compacted_at(self, since: int) -> int | None:
+    def compaction_time(self, since: int) -> int | None:
         """Return the time of the last compaction (microseconds), None if there was none since `since`."""
 
     def vacuum(self, dry_run: bool) -> int:
         """Delete files that no version within the table's retention needs, and return how many."""
 
-    def logged_at(self, version: int) -> int | None:
+    def log_file_time(self, version: int) -> int | None:
         """Return the time of a version's log file (microseconds), None for a table that is not on a local disk."""
 
     def trim_log(self) -> None:
@@ -120,7 +120,7 @@ class DeltaRsMaintenance:
         metrics = self._commit(lambda table: table.optimize.compact(partition, target_size=below))
         return CompactionResult(int(metrics["numFilesRemoved"]), int(metrics["numFilesAdded"]))
 
-    def compacted_at(self, since: int) -> int | None:
+    def compaction_time(self, since: int) -> int | None:
         """Return the time of the last compaction (microseconds), None if there was none since `since`."""
         with translate_read_errors(self.location, self.role):
             for commit in history(open_table(self.location, self.role)):
@@ -143,18 +143,18 @@ class DeltaRsMaintenance:
             return len(files)  # without files to delete it would only make two commits
         return len(self._commit(lambda table: table.vacuum(dry_run=False, full=True)))
 
-    def reached(self, before: int, depot_id: str) -> int:
+    def depot_version_before(self, before: int, depot_id: str) -> int:
         """Return the depot version up to which this ledger had read at time `before` (microseconds), -1 for none."""
         table = open_table(self.location, self.role)
         columns = pa.schema(table.schema().to_arrow()).names
         started = f"epoch_us({'h.' if is_topology_ledger(columns) else ''}started_at)"
         rows = TableRows(table, self.location, self.role)
         named = Relation(["microbatch", PROGRESS], columns)
-        with rows.opened({"ledger": named}, {}) as connection:
+        with rows.connect({"ledger": named}, {}) as connection:
             result = execute(connection, reached_query(columns, "ledger", started, before)).read_all()
         return reached_version(result.to_pylist(), depot_id)
 
-    def logged_at(self, version: int) -> int | None:
+    def log_file_time(self, version: int) -> int | None:
         """Return the time of a version's log file (microseconds), None for a table that is not on a local disk."""
         path = local_path(self.location)
         if path is None:

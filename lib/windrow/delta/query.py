@@ -63,7 +63,7 @@ class TableRows:
         self._types = dict(zip(columns.columns, map(str, columns.types), strict=True))
 
     @contextmanager
-    def opened(self, relations: Mapping[str, Relation], views: Mapping[str, str]) -> Iterator[DuckDBPyConnection]:
+    def connect(self, relations: Mapping[str, Relation], views: Mapping[str, str]) -> Iterator[DuckDBPyConnection]:
         """Yield a connection with relations, and with views of them.
 
         Raises TableUnreadableError, and TableUnwritableError where neither memory nor disk have room.

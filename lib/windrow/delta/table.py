@@ -155,7 +155,7 @@ def latest_table(location: str, role: str) -> DeltaTable:
 
     Raises TableMissingError, TableUnreadableError.
     """
-    return known_snapshot(location, role).table
+    return shared_snapshot(location, role).table
 
 
 def latest_snapshot(location: str, role: str, known: TableSnapshot | None = None) -> TableSnapshot:
@@ -164,10 +164,10 @@ def latest_snapshot(location: str, role: str, known: TableSnapshot | None = None
     Raises TableMissingError, TableUnreadableError.
     """
     with _opening(location, role):
-        return TableSnapshot.opened(location) if known is None else known.latest()
+        return TableSnapshot.open(location) if known is None else known.latest()
 
 
-def known_snapshot(location: str, role: str, reaching: int | None = None) -> TableSnapshot:
+def shared_snapshot(location: str, role: str, reaching: int | None = None) -> TableSnapshot:
     """Return the snapshot that all readers of a table share: the latest, or an earlier one that has version `reaching`.
 
     Raises TableMissingError, TableUnreadableError.
@@ -176,7 +176,7 @@ def known_snapshot(location: str, role: str, reaching: int | None = None) -> Tab
     kept = OPEN_TABLES.pop(place, None)
     with _opening(location, role):
         if kept is None:
-            snapshot = TableSnapshot.opened(location)
+            snapshot = TableSnapshot.open(location)
         else:
             snapshot = kept if reaching is not None and kept.version >= reaching else kept.latest()
     while len(OPEN_TABLES) >= MAX_OPEN:
@@ -210,7 +210,7 @@ class TableSnapshot:
     commits: dict[int, dict[str, Any]] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def opened(cls, location: str) -> TableSnapshot:
+    def open(cls, location: str) -> TableSnapshot:
         """Open a table. Raises what delta-rs raises."""
         return cls.of(location, DeltaTable(location))
 
@@ -257,7 +257,7 @@ class TableSnapshot:
                 return replace(self.of(self.location, self.table), commits=self.commits) if grown else self
         except READ_ERRORS:  # for example, the log ends before this version: opening it again raises any real error
             pass
-        return TableSnapshot.opened(self.location)
+        return TableSnapshot.open(self.location)
 
 
 # Tables that were read lately, the last one at the end: to update an open table takes a third of the time to open it.

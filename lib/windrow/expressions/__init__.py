@@ -118,7 +118,7 @@ class ColumnMapping:
             return None
         return cls.of(expressions, columns, section=DEPOT, rejects=rejects)
 
-    def used(self, columns: Sequence[str]) -> set[str]:
+    def used_columns(self, columns: Sequence[str]) -> set[str]:
         """Return which of the input's columns the expressions use."""
         return {resolve(root, columns) for _, text in self.expressions for root in _roots(_parse(text, strict=False))}
 
@@ -218,7 +218,7 @@ class ColumnMapping:
     def _batches(self, reader: pa.RecordBatchReader, select: list[str], types: pa.Schema) -> Iterator[pa.RecordBatch]:
         import duckdb
 
-        used = self.used(reader.schema.names) or {reader.schema.names[0]}
+        used = self.used_columns(reader.schema.names) or {reader.schema.names[0]}
         schema = pa.schema([duckdb_field(field) for field in reader.schema if field.name in used])
         rows_before = 0
         with duckdb.connect(config={"enable_external_access": False}) as connection:

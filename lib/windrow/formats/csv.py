@@ -1,7 +1,7 @@
 """CSV and other formats whose records are columns with a delimiter between them.
 
-Quotes matter twice: `grammar.delimited` decides where a record ends, `csv_cells` where its columns end and what they
-hold.
+Quotes matter twice: `grammar.delimiter_automaton` decides where a record ends, `csv_cells` where its columns end and
+what they hold.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def build(section: FormatSettings, fields: tuple[Field, ...]) -> Format:
     columns, quote, escape = section.delimiter.encode(), section.quote_char.encode(), section.escape_char.encode()
     record = section.record_delimiter.encode()
     parser = CsvParser(fields, columns, quote, escape, tuple(text.encode() for text in section.null_values), record)
-    automaton = grammar.delimited(record, columns, quote, escape)
+    automaton = grammar.delimiter_automaton(record, columns, quote, escape)
     framing = DelimitedFraming(automaton, record, section.max_record_bytes)
     return Format(framing, parser, header=parser.header if section.has_header else None)
 
@@ -105,7 +105,7 @@ class CsvParser(FieldParser):
         count = len(order)
         texts = (cells.texts(number, self.nulls) for number in row.values())
         chosen, skipped = np.flatnonzero(cells.count == count), np.flatnonzero(cells.count == EMPTY)
-        return self.joined(map(convert, texts, self.fields), chosen, _explain_cell_count(cells.count, count), skipped)
+        return self.join(map(convert, texts, self.fields), chosen, _explain_cell_count(cells.count, count), skipped)
 
     @property
     def _marks(self) -> Marks:

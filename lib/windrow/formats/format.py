@@ -98,4 +98,4 @@ def format_of(section: FormatSettings) -> Format:
     if not isinstance(built, Format):
         raise FormatPluginError(f"the format {section.type!r} returns {type(built).__name__}, not a Format", HINT)
     require_available(section.compression)
-    return replace(built, fingerprint=section.recorded() or "", limits=section, codec=section.compression)
+    return replace(built, fingerprint=section.recorded_text() or "", limits=section, codec=section.compression)

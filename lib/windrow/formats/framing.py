@@ -163,7 +163,7 @@ class DelimitedFraming:
                 continue
             start, state = self._cut_record(spans, buffer, start, OVERSIZE if at < len(buffer) else OPEN)
             at = start
-        return spans.framed(start, state)
+        return spans.result(start, state)
 
     def content(self, buffer: ByteArray, start: Ints, end: Ints) -> tuple[Ints, Ints]:
         """Return where the content of records begins and ends; the last one may lack its delimiter.
@@ -231,7 +231,7 @@ class SpanCollector:
             spans[3] = kind
             self._found.append(spans)
 
-    def framed(self, rest: int, state: int) -> FrameResult:
+    def result(self, rest: int, state: int) -> FrameResult:
         """Return all spans."""
         spans = self._found[1:]
         start, end, decided_after, kind = spans[0] if len(spans) == 1 else np.concatenate(self._found, axis=1)

@@ -87,7 +87,7 @@ class LengthFraming:
             spans.decided_after = len(buffer) + 1
             spans.add(np.array([len(buffer)]), start, OPEN)
             start, left = len(buffer), 0
-        return spans.framed(start, left)
+        return spans.result(start, left)
 
     def content(self, buffer: ByteArray, start: Ints, end: Ints) -> tuple[Ints, Ints]:  # noqa: ARG002
         """Return each record without its length."""
@@ -118,7 +118,7 @@ def _pieces(buffer: ByteArray, size: int, last: bool, kind: int, state: int) -> 
         spans.decided_after = len(buffer) + 1
         spans.add(np.array([len(buffer)]), whole, kind)
         whole = len(buffer)
-    return spans.framed(whole, state)
+    return spans.result(whole, state)
 
 
 @compile_lazily

@@ -1,9 +1,9 @@
 """Grammars: the step functions of the automata that find the records of CSV, lines and JSON.
 
-`delimited` accepts delimiters of any length and quotes as in RFC 4180: a quote opens only at the start of a field, and
-only spaces may stand between the closing quote and the next delimiter. With anything else there the record is
-malformed: most likely its quote was opened by mistake, and a quote of another record has closed it. `objects` follows
-the depth of JSON values, which need no delimiter between them.
+`delimiter_automaton` accepts delimiters of any length and quotes as in RFC 4180: a quote opens only at the start of a
+field, and only spaces may stand between the closing quote and the next delimiter. With anything else there the record
+is malformed: most likely its quote was opened by mistake, and a quote of another record has closed it. `objects`
+follows the depth of JSON values, which need no delimiter between them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from windrow.formats.automaton import Automaton
 
 
 class Place(NamedTuple):
-    """A state of `delimited`: before or in a field, and how much of a delimiter it has just seen."""
+    """A state of `delimiter_automaton`: before or in a field, and how much of a delimiter it has just seen."""
 
     within: str
     seen: bytes = b""
@@ -37,7 +37,7 @@ MALFORMED = Place("malformed")
 
 
 @cache
-def delimited(record: bytes, field: bytes = b"", quote: bytes = b"", escape: bytes = b"") -> Automaton:
+def delimiter_automaton(record: bytes, field: bytes = b"", quote: bytes = b"", escape: bytes = b"") -> Automaton:
     """Return the automaton of records whose fields may be quoted. Raises SettingsError for delimiters that collide.
 
     With the first argument alone, nothing but the delimiter ends a record.

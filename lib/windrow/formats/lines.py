@@ -27,7 +27,7 @@ def build(section: FormatSettings, fields: tuple[Field, ...]) -> Format:
     """Return the format `lines`."""
     parser, record = LineParser(fields, section.regex, section.null_values), section.record_delimiter.encode()
     _require_same(_groups(section.regex), [field.name for field in fields])
-    return Format(DelimitedFraming(grammar.delimited(record), record, section.max_record_bytes), parser)
+    return Format(DelimitedFraming(grammar.delimiter_automaton(record), record, section.max_record_bytes), parser)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class LineParser(FieldParser):
         ]
         groups = result.filter(result.is_valid())
         values = (convert(self._texts(groups.field(field.name)), field) for field in self.fields)
-        return self.joined(values, np.flatnonzero(matched), refused, np.flatnonzero(~matched & empty))
+        return self.join(values, np.flatnonzero(matched), refused, np.flatnonzero(~matched & empty))
 
     @property
     def _whole(self) -> str:

@@ -75,7 +75,7 @@ class NativeParser(FieldParser):
         data, _ = gather_bytes(read_only(records.buffer), start, start + self.width)
         rows = data.view(self._record)
         values = (_column(field, rows[self._names[field.name]]) for field in self.fields)
-        return self.joined(values, whole, refused, np.empty(0, np.int64))
+        return self.join(values, whole, refused, np.empty(0, np.int64))
 
 
 def _kind(field: Field) -> np.dtype[Any]:

@@ -50,7 +50,7 @@ def build(section: FormatSettings, fields: tuple[Field, ...]) -> Format:
     """Return the format `json`."""
     delimiter, most = section.record_delimiter.encode(), section.max_record_bytes
     if delimiter:
-        return Format(DelimitedFraming(grammar.delimited(delimiter), delimiter, most), Json(fields))
+        return Format(DelimitedFraming(grammar.delimiter_automaton(delimiter), delimiter, most), Json(fields))
     return Format(DelimitedFraming(grammar.objects(MAX_DEPTH), b"\n", most, Content.VALUE), Json(fields))
 
 
@@ -72,7 +72,7 @@ class ObjectParser(FieldParser):
         """Say why a record cannot be decoded; None if it is empty and to be skipped."""
         raise NotImplementedError
 
-    def untyped(self, buffer: bytes) -> Any:
+    def decode_untyped(self, buffer: bytes) -> Any:
         """Decode a record without types; `Repeated` are objects of which all members with one name are known."""
         return self._untyped(buffer)
 
@@ -97,7 +97,7 @@ class ObjectParser(FieldParser):
         path = place.removesuffix("`")
         if not path.startswith("$"):
             return RecordError(SYNTAX, None, str(error).lower())
-        at_path = (node for node in self._nodes(buffer, self.untyped) if node.path == path)
+        at_path = (node for node in self._nodes(buffer, self.decode_untyped) if node.path == path)
         node_at_fault = next((node for node in at_path if not shapes.has_field_type(node)), None)
         return RecordError(CAST, self._field(path), f"{path}: {message.lower()}{_preview(node_at_fault)}")
 
@@ -199,7 +199,7 @@ class Json(ObjectParser):
         bad = ill_formed(WELL_FORMED, buffer, "ends within a value, or has half of a surrogate pair")
         return bad or self.explain_mismatch(buffer, error)
 
-    def untyped(self, buffer: bytes) -> Any:
+    def decode_untyped(self, buffer: bytes) -> Any:
         """Decode a record without types, and keep all members with one name."""
         return json.loads(buffer.decode(), parse_float=shapes.NumberText, object_pairs_hook=shapes.Repeated)
 

@@ -65,7 +65,7 @@ def per_record(
     parser = PerRecord(name, fields, read, settings.null_values, settings.max_decoded_bytes)
     named = None if header is None else partial(parser.after, header)
     if isinstance(ends, bytes):
-        return Format(DelimitedFraming(grammar.delimited(ends), ends, most), parser, text=text, header=named)
+        return Format(DelimitedFraming(grammar.delimiter_automaton(ends), ends, most), parser, text=text, header=named)
     finder = ends if isinstance(ends, Automaton) else FunctionFinder(name, ends)
     return Format(DelimitedFraming(finder, resume_at, most, Content.WHOLE), parser, text=text, header=named)
 
@@ -102,7 +102,7 @@ class PerRecord(FieldParser):
         texts = (pc.if_else(pc.is_in(column, value_set=nulls), None, column) for column in rows.columns())
         record = rows.record
         skipped = np.setdiff1d(np.arange(records.count), np.append(record, np.array(list(bad), np.int64)))
-        result = self.joined(map(convert, texts, self.fields), np.arange(record.size), (), np.empty(0, np.int64))
+        result = self.join(map(convert, texts, self.fields), np.arange(record.size), (), np.empty(0, np.int64))
         return _by_record(result, record, rejects(bad), skipped)
 
     def _try(self, function: Callable[[bytes], T], record: bytes) -> tuple[T | None, RecordError | None]:

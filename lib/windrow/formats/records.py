@@ -94,7 +94,7 @@ class FieldParser:
         parser: Any = self
         return dataclasses.replace(parser, fields=fields)
 
-    def joined(
+    def join(
         self, columns: Iterable[ConversionResult], record: Ints, refused: Iterable[pa.Table], skipped: Ints
     ) -> ParseResult:
         """Join the values of the fields, one for each number in `record`; add to the records that are `refused`.

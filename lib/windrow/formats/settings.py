@@ -56,7 +56,7 @@ class FormatSettings(SettingsSection):
             raise ValueError(f"no such format is installed; installed: {', '.join(names())}")
         return name
 
-    def recorded(self) -> str | None:
+    def recorded_text(self) -> str | None:
         """Return what differs from the defaults as the history records it, JSON; None for nothing.
 
         Fields stay in their order, which says in many formats where each one is.

@@ -64,7 +64,7 @@ class Content:
         except OSError as error:
             raise self.refused(f"{self._file} cannot be read to its end: {error.strerror}", self.hint) from error
 
-    def decoded(self, part: FormatSettings) -> Iterator[bytes]:
+    def decode(self, part: FormatSettings) -> Iterator[bytes]:
         """Yield the bytes, decompressed as the format says, up to a frame that is damaged or oversize."""
         try:
             yield from stream(self.pieces(), part.compression, part.max_decoded_bytes)
@@ -84,9 +84,9 @@ class UnchangedContent(Content):
     refused = InputFileError
     hint = "The depot does not have all of it. Ingest it again."
 
-    def decoded(self, part: FormatSettings) -> Iterator[bytes]:
+    def decode(self, part: FormatSettings) -> Iterator[bytes]:
         """Yield the bytes, decompressed as the format says. Raises InputFileError for damaged or oversize frames."""
-        yield from super().decoded(part)
+        yield from super().decode(part)
         if self.broken is not None:
             raise InputFileError(
                 f"{self._file}: {self.broken}",

@@ -51,7 +51,7 @@ from windrow.ledger.file_writer import FileWriter, WrittenFile, partition, piece
 from windrow.ledger.headers import Headers
 from windrow.ledger.live import OpenRows, last_window_ends
 from windrow.ledger.pruning import STATISTICS, Extent, FilePruner
-from windrow.ledger.versions import Fold, Growth, apply_versions, concatenated, latest, latest_whole, record_growth
+from windrow.ledger.versions import Fold, Growth, apply_versions, concatenate_lists, latest, latest_whole, record_growth
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.id_filter import IdFilter, Range
@@ -95,7 +95,7 @@ class LedgerFiles(OpenRows):
         """
         self._location, self.snapshot, self.schema, self._cache = snapshot.location, snapshot, schema, cache
         self._store = table_files(self._location, snapshot.table)
-        left = None if before is None else before.left_at(snapshot)
+        left = None if before is None else before.files_after(snapshot)
         self.files = list(live_files(snapshot.table) if left is None else left)
         cache.trim({file.path for file in self.files}, folded=left is not None)
         cache.open = cache.open.in_columns_of(schema)
@@ -159,7 +159,7 @@ class LedgerFiles(OpenRows):
         file, row, start = self._cache.open.parts_of(ids)
         paths = {number: path for path, number in self._cache.open.files.items()}
         lists = self._messages(paths, file, row, type_)
-        return lists if start.size > file.size else pa.chunked_array([concatenated(lists, start)])
+        return lists if start.size > file.size else pa.chunked_array([concatenate_lists(lists, start)])
 
     def _messages(self, paths: Mapping[int, str], file: Ints, row: Ints, type_: pa.DataType) -> pa.ChunkedArray:
         """Return the messages of versions of open batches, each at a row of a file."""
@@ -194,7 +194,7 @@ class LedgerFiles(OpenRows):
             parts = (id_filter.among(part) for part in parts)
         return latest(pa.concat_tables([empty_table(both), *parts])).select(schema.names)
 
-    def ended(self, passed: Floors) -> Floors:
+    def passed_window_ends(self, passed: Floors) -> Floors:
         """Return, by source, the last end of an open window that the source's clock has passed."""
         return last_window_ends(self._headers(BatchFilter(no_messages, passed)).select("source", "window_end"), passed)
 
@@ -225,7 +225,7 @@ class LedgerFiles(OpenRows):
                 # guard: small-fold-keeps-tombstones
                 rows = latest(versions, keep_tombstones=not large)
                 if state == tables.PROGRESS:
-                    rows = record_growth(rows, Growth.of(versions).folded(fold, open_messages))
+                    rows = record_growth(rows, Growth.of(versions).after_fold(fold, open_messages))
                 added += self._write_files(state, [rows], folded=large)
                 self._cache.trim({*(file.path for file in self.files), *(file.path for file, _ in added)})
         self._commit([_action(file, changes=False) for file, _ in added], files, note)
@@ -282,7 +282,7 @@ class LedgerFiles(OpenRows):
             post_commithook_properties=UNTRIMMED,
         )
 
-    def left_at(self, snapshot: TableSnapshot) -> list[File] | None:
+    def files_after(self, snapshot: TableSnapshot) -> list[File] | None:
         """Return the live files that a commit left (listing them is slow), None if others have committed too."""
         follows = snapshot.table is self.snapshot.table and snapshot.version == self.snapshot.version + 1
         return self._left if follows else None

@@ -111,7 +111,7 @@ class Ledger(Protocol):
     def fold(self, live: Live, fold: Fold) -> None:
         """Drop versions that do not count, in a commit that changes nothing else. Raises ConcurrentCommitError."""
 
-    def committed_since(self, depot_version: int) -> pa.Table:
+    def history_since(self, depot_version: int) -> pa.Table:
         """Return the history of the microbatches that read later depot versions (`tables.HISTORY`).
 
         Only Spark Connect needs it, which runs microbatches in another process.

@@ -50,7 +50,7 @@ class OpenRows(Protocol):
         """Return the rows of a topology's state that are due at a time (microseconds), and when the next one is."""
         return due_among(self.of_state(state, columns), until)
 
-    def ended(self, passed: Floors) -> Floors:
+    def passed_window_ends(self, passed: Floors) -> Floors:
         """Return, by source, the last end of an open window that the source's clock has passed."""
 
 
@@ -82,7 +82,7 @@ class LoadedRows(OpenRows):
         rows = state_rows.filter(pc.equal(state_rows["state"], string_scalar(state))).select(["id", *columns.names])
         return rows if id_filter is None else id_filter.among(rows)
 
-    def ended(self, passed: Floors) -> Floors:
+    def passed_window_ends(self, passed: Floors) -> Floors:
         """Return, by source, the last end of an open window that the source's clock has passed."""
         return last_window_ends(self.rows, passed)
 

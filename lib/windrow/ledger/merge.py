@@ -63,7 +63,7 @@ class SparkCommit:
         if not isinstance(rows, pa.Table):
             frame = _add_tombstones(rows, names, revision).unionByName(frame)
         plain = without_dictionary(rows if isinstance(rows, pa.Table) else None)
-        with self._configure(ONE_TASK | INTERPRETED if few else {}, plain), self.staged(frame) as source:
+        with self._configure(ONE_TASK | INTERPRETED if few else {}, plain), self.stage(frame) as source:
             statement = _merge_sql(reference(self.ledger), source, names, self.token, revision)
             counts = self.session.sql(statement).collect()
         if not (inserted := counts[0]["num_inserted_rows"] if counts else 0):
@@ -74,7 +74,7 @@ class SparkCommit:
         return int(inserted)
 
     @contextmanager
-    def staged(self, frame: DataFrame) -> Iterator[str]:
+    def stage(self, frame: DataFrame) -> Iterator[str]:
         """Register the rows to write under a name for SQL, and give the name, which no other commit has.
 
         A view is of the session of its frame. If that were not the session at work, a common name could be found
@@ -97,7 +97,7 @@ class SparkCommit:
         rows = _fold_versions(frame, fold, self.live.totals.total[1])
         scope = tables.ARE_LIVE if whole else f"{tables.ARE_LIVE} AND folded = false"
         ordered = rows.repartitionByRange("state", "id").sortWithinPartitions("state", "id")
-        with self._configure({}, without_dictionary(None)), self.staged(ordered) as source:
+        with self._configure({}, without_dictionary(None)), self.stage(ordered) as source:
             writer = self.session.table(source).write.format("delta").mode("overwrite")
             writer = writer.option("replaceWhere", scope).option("dataChange", "false")
             writer.saveAsTable(ledger) if is_catalog_name(self.ledger) else writer.save(self.ledger)

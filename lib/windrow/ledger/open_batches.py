@@ -85,7 +85,7 @@ class SparkOpen(OpenRows):
     def needed_messages(self, batch_filter: BatchFilter) -> int:
         """Count the messages of the open batches that can change, or of all that match where headers are not here."""
         if self.rows is None:
-            return self.counted(batch_filter).total[1]
+            return self.count(batch_filter).total[1]
         batches, changing = batch_filter.needed(self.rows)
         return int(pc.sum(filter_rows(batches, boolean_array(changing))["message_count"]).as_py() or 0)
 
@@ -140,7 +140,7 @@ class SparkOpen(OpenRows):
             f"SELECT {names} FROM {self.reference} VERSION AS OF {self.version} WHERE state = '{state}' AND {UNCACHED}"
         )
 
-    def ended(self, passed: Floors) -> Floors:
+    def passed_window_ends(self, passed: Floors) -> Floors:
         """Return, by source, the last end of an open window that the source's clock has passed."""
         if self.rows is not None:
             return last_window_ends(self.rows, passed)
@@ -156,7 +156,7 @@ class SparkOpen(OpenRows):
         left = batches.where("passed IS NULL OR window_end > passed")
         return self._floors(left.groupBy("source").agg(F.max("last_event_time")))
 
-    def counted(self, batch_filter: BatchFilter, streams: DataFrame | None = None) -> OpenBatchTotals:
+    def count(self, batch_filter: BatchFilter, streams: DataFrame | None = None) -> OpenBatchTotals:
         """Count the open batches that match, by source."""
         if self._counted is None or self._counted[0] is not batch_filter:
             frame = self.frame(batch_filter, streams, ("source", "window_end", "message_count", "bytes"))

@@ -180,7 +180,7 @@ class SparkLedger(Ledger):
         """Return the commit that follows these live rows."""
         return SparkCommit(self._session, self.place, live, token, note)
 
-    def committed_since(self, depot_version: int) -> pa.Table:
+    def history_since(self, depot_version: int) -> pa.Table:
         """Return the history of the microbatches that read later depot versions."""
         rows = self._session.sql(
             f"SELECT * FROM {reference(self.place)} "

@@ -120,7 +120,7 @@ def _grow(rows: pa.Table, versions: pa.Table, of: Ints, revision: Ints) -> pa.Ta
     part, start = chains(of, revision, versions[WHOLE])
     if not part.size:
         return rows
-    joined = sort_messages(concatenated(versions[MESSAGES].take(from_numpy(part)), start))
+    joined = sort_messages(concatenate_lists(versions[MESSAGES].take(from_numpy(part)), start))
     is_whole = np.logical_or.reduceat((to_numpy(versions[WHOLE], null=0) == 1)[part], start[:-1])
     at = index_in(combine_chunks(rows["id"]), combine_chunks(versions["id"].take(from_numpy(part[start[1:] - 1]))))
     grew, known = boolean_array(at >= 0), from_numpy(np.maximum(at, 0))
@@ -168,7 +168,7 @@ def require_whole(rows: pa.Table) -> None:
         )
 
 
-def concatenated(lists: pa.ChunkedArray, start: Ints) -> pa.Array:
+def concatenate_lists(lists: pa.ChunkedArray, start: Ints) -> pa.Array:
     """Return a list for each run of lists, from its begin to the next: all elements, or NULL if a list is NULL."""
     each = combine_chunks(lists)
     unread = np.logical_or.reduceat(to_numpy(each.is_null()) == 1, start[:-1])
@@ -295,7 +295,7 @@ class Growth:
             return "large"
         return None if takes_all and self.unfolded < 2 * self.largest else "small"
 
-    def folded(self, fold: Fold, open_messages: int) -> Growth:
+    def after_fold(self, fold: Fold, open_messages: int) -> Growth:
         """Return the growth that a fold records: a large one leaves what counts."""
         if fold == "small":
             return self

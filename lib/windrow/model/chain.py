@@ -43,7 +43,7 @@ def in_order(history: pa.Table) -> pa.Table:
     return history.sort_by([("microbatch", "ascending"), ("id", "ascending")])
 
 
-def chained(history: pa.Table, before: str | None) -> pa.Table:
+def link_rows(history: pa.Table, before: str | None) -> pa.Table:
     """Return the rows of a microbatch in the order of the chain, with their links."""
     rows = in_order(history)
     column = string_array(list(links(row_digests(rows), before)))

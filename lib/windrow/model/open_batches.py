@@ -177,7 +177,7 @@ class OpenBatchTotals:
         batches, messages, size = self.counts.sum(axis=1).tolist()
         return batches, messages, size
 
-    def ended(self, passed: Floors) -> Floors:
+    def passed_window_ends(self, passed: Floors) -> Floors:
         """Return the clocks in `passed` that the end of an open window may have reached."""
         end = self.for_sources(passed.source).next_window_end
         rows = np.flatnonzero((end != UNKNOWN) & (end <= passed.floor))

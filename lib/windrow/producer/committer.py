@@ -58,7 +58,7 @@ class Committer:
         for work in (self._commit_all, self._watch):
             threading.Thread(target=work, name=f"windrow-producer{work.__name__}", daemon=True).start()
 
-    def recorded(self, name: str) -> Position:
+    def recorded_position(self, name: str) -> Position:
         """Return the current position of a producer in the depot."""
         return DepotWriter(self.location, raw=self._writer.raw).read_position(name)
 
@@ -76,7 +76,7 @@ class Committer:
         if queue is not None and queue.state is ProducerState.CLOSING:
             return None
         if queue is None or queue.state is not ProducerState.OPEN:
-            reached, raw = self.recorded(name), self._writer.raw
+            reached, raw = self.recorded_position(name), self._writer.raw
             if chosen.fsync:
                 sync_recent(self.location)
             ended = raw and reached.mark is not None

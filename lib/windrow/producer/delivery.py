@@ -49,15 +49,15 @@ class Delivery(Future[Ack]):
 
     def result(self, timeout: float | None = None) -> Ack:
         """Return the acknowledgement, or raise the message's error; TimeoutError after `timeout` seconds."""
-        self.awaited()
+        self.note_waiter()
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the message's error, None if it is acknowledged; raise TimeoutError after `timeout` seconds."""
-        self.awaited()
+        self.note_waiter()
         return super().exception(timeout)
 
-    def awaited(self) -> None:
+    def note_waiter(self) -> None:
         """Note that a thread waits."""
         waiting, self._waiting = self._waiting, None
         if waiting is not None and not self.done():

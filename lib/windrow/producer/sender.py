@@ -63,7 +63,7 @@ class Sender:
 
     def position(self) -> Position:
         """Return the number of the last row in the depot under this name and the last mark, read together."""
-        return self._committer.recorded(self._name)
+        return self._committer.recorded_position(self._name)
 
     def metrics(self) -> ProducerMetrics:
         """Return the metrics."""
@@ -92,7 +92,7 @@ class Sender:
             delivery = self._queue.send(ready, may_wait=False)
         except BufferFullError:  # another thread waits for room, or raises as `block_timeout` says
             delivery = await asyncio.get_running_loop().run_in_executor(None, self._queue.send, ready)
-        delivery.awaited()
+        delivery.note_waiter()
         return await asyncio.wrap_future(delivery)
 
     def _require_usable(self, taking: bool = True) -> None:

@@ -80,7 +80,7 @@ class ExportSelection:
         refused = f" AND starts_with(reason, {quote_text(REFUSED)}) AND content IS NOT NULL"
         return conditions + refused if self.what == "bytes" else conditions
 
-    def written(self, span: RowRange) -> str:
+    def to_sql(self, span: RowRange) -> str:
         """Return the conditions on key, time and what wrote the rows as SQL; open batches always count."""
         written = f"(state = 'open' OR {span.where})" if self.early else span.where
         return f"{written} AND {self.where}"
@@ -193,7 +193,7 @@ def columns_and_reader(book: Ledger, choice: ExportSelection, written_by: RowRan
     if choice.what == "messages":
         return pa.schema([*_batch(book, BATCH_KEY), *tables.message_type(book.payload)]), _messages
     if choice.what == "pivot":
-        pivot = Pivot.of(book, choice.written(written_by), choice.types, choice.early)
+        pivot = Pivot.of(book, choice.to_sql(written_by), choice.types, choice.early)
         return pivot.schema, pivot.rows
     return _read(book, choice), lambda rows: rows
 
@@ -206,7 +206,7 @@ def rows_of(
     read = 0
     columns = ", ".join(f'"{name}"' for name in schema.names)
     order = 'ORDER BY raw_source, chunk, "offset", id' if choice.what == "bytes" else ""  # of their sources
-    for piece in book.pieces(states, columns, choice.written(written_by), order):
+    for piece in book.pieces(states, columns, choice.to_sql(written_by), order):
         read += piece.num_rows
         for batch in shape(piece.cast(schema)).combine_chunks().to_batches():
             yield read, batch

@@ -77,7 +77,7 @@ class SparkDepot(SparkTable, Protocol):
     def needs_feed(self) -> bool:
         """Tell whether only a change data feed says which version added a row."""
 
-    def mapped_as(self, recorded: Mapping[int, str | None]) -> Self:
+    def with_mappings(self, recorded: Mapping[int, str | None]) -> Self:
         """Return the depot with the mappings that the history of a ledger recorded."""
 
     def version(self) -> int:
@@ -174,7 +174,7 @@ class Ledger:
         The first piece is empty, so that there always is one.
         """
         statement = f"SELECT {columns} FROM ledger WHERE ({where}) {rest}"  # noqa: S608
-        with self.opened(states, self._columns_in(statement), where) as connection:
+        with self.connect(states, self._columns_in(statement), where) as connection:
             answer_rows = execute(connection, statement)
             yield answer_rows.schema.empty_table()
             for batch in answer_rows:
@@ -185,10 +185,10 @@ class Ledger:
 
         Of final rows it may lack those that do not meet the condition `where`.
         """
-        with self.opened(states, self._columns_in(statement), where) as connection:
+        with self.connect(states, self._columns_in(statement), where) as connection:
             return execute(connection, statement).read_all()
 
-    def opened(
+    def connect(
         self, states: States, names: Sequence[str], where: str = "true"
     ) -> AbstractContextManager[DuckDBPyConnection]:
         """Return a context with a connection to the view `ledger`: named columns of the rows in some states.
@@ -205,7 +205,7 @@ class Ledger:
         if live:
             relations["live_rows"] = Relation(live, {*names, *OF_VERSION})
             views.append(self._live(names, tables.OPEN in live))
-        return self.all_rows.opened(relations, {"ledger": " UNION ALL ".join(views)})
+        return self.all_rows.connect(relations, {"ledger": " UNION ALL ".join(views)})
 
     def _columns_in(self, statement: str) -> list[str]:
         """Return the columns whose names are in an SQL statement over the table `ledger`; all of them for `*`."""
@@ -270,7 +270,7 @@ class Ledger:
         Raises IncompatibleTableError for one of another schema version, whatever its other columns are.
         """
         progress = Relation([tables.PROGRESS], ["id", "state", "schema_version"])
-        with self.all_rows.opened({"progress": progress}, {}) as connection:
+        with self.all_rows.connect({"progress": progress}, {}) as connection:
             require_known_schema(execute(connection, SCHEMA_VERSIONS.format(ledger="progress")).read_all())
         return self
 

@@ -193,7 +193,7 @@ def recent_rows(book: Ledger, min_count: int = MIN_COUNT) -> Iterator[RecentRows
     [row] = book.query(query, ("microbatch", "progress"), f"microbatch > {first}").to_pylist()
     since = max(first, row["since"] or 0)
     read_since = READ_SINCE.format(since=since)
-    with book.opened(("closed", "rejected", "progress"), OF_RECENT, read_since) as connection:
+    with book.connect(("closed", "rejected", "progress"), OF_RECENT, read_since) as connection:
         connection.execute(f"CREATE TEMP TABLE recent AS FROM ledger WHERE state = 'progress' OR {read_since}")
         yield RecentRows(book, min_count, since, connection)
 

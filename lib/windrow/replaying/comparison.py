@@ -99,7 +99,7 @@ def _compare_rows(
 
 def _store(rows: PartedRows, ledgers: tuple[Ledger, Ledger], digests: DigestTables, part: LedgerSelection) -> None:
     """Put the rows that differ, and a few others, on disk by stream."""
-    marked = digests.marked()
+    marked = digests.differing_marks()
     for side, ledger in zip(SIDES, ledgers, strict=True):
         for kind, pieces in zip(KINDS, (part.batches(ledger), part.rejections(ledger)), strict=True):
             for piece in pieces:

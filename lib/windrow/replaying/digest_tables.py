@@ -78,7 +78,7 @@ class DigestTables:
         [(same, first_microbatch)] = self._connection.sql(SAME).fetchall()
         return same, first_microbatch
 
-    def marked(self) -> npt.NDArray[np.bool_]:
+    def differing_marks(self) -> npt.NDArray[np.bool_]:
         """Return for each mark whether a row has it that differs; after `find_differing`."""
         marked = np.zeros(MARKS, np.bool_)
         marked[self._marks("SELECT DISTINCT {} AS mark FROM differing")] = True

@@ -85,7 +85,7 @@ def _commit(source: Source, version: int) -> Commit:
     raise DepotUnreadableError(f"the depot's log no longer has the commit of version {version}, which was accepted")
 
 
-def written_here(ledger: Ledger) -> Ledger:
+def local_ledger(ledger: Ledger) -> Ledger:
     """Return a ledger as delta-rs writes it in this process."""
     return ledger_of(EmbeddedEngine(ledger.settings), ledger.settings)
 
@@ -122,7 +122,7 @@ class SegmentReplayer:
             most = self._settings.max_messages
             if ledger.engine.name == "embedded":  # this process has to hold them
                 most = min(most, self._settings.max_memory_bytes // BYTES_OF_MESSAGE)
-            with source.arrived(reached, leg.depot_version) as arrivals:
+            with source.arrivals(reached, leg.depot_version) as arrivals:
                 if arrivals is not None:
                     self._process(leg, arrivals, most)
             reached = self._microbatch(leg.rules).primed.reached.depot_version
@@ -148,7 +148,7 @@ class SegmentReplayer:
             mapping["format"] = FormatSettings.of_record(leg.format)
         source, ledger = tables_of(self._settings.model_copy(update=mapping), self._session)
         is_elsewhere = source.engine.remote or is_catalog_name(self._settings.depot)
-        return source, written_here(ledger) if is_elsewhere else ledger
+        return source, local_ledger(ledger) if is_elsewhere else ledger
 
     def finish(self) -> None:
         """Play the remaining ticks."""

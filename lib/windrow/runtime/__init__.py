@@ -30,9 +30,9 @@ ticked    as committed, without messages                       read, in the next
 idle      there was nothing to do                              primed, in the next round
 ========= ==================================================== =======================================================
 
-`primed` is the only way from one microbatch to the next, whoever committed the last one, so no other path can be wrong.
-A lost reply needs no state of its own: the next prime finds the commit, and the driver counts it as somebody else's
-(`RunSummary.others`). A stop that is requested takes effect between two microbatches.
+`primed_attempt` is the only way from one microbatch to the next, whoever committed the last one, so no other path can
+be wrong. A lost reply needs no state of its own: the next prime finds the commit, and the driver counts it as somebody
+else's (`RunSummary.others`). A stop that is requested takes effect between two microbatches.
 
 Where it is
 ===========

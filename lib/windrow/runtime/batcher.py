@@ -60,7 +60,7 @@ class Batcher(Algorithm):
         """Return the step that runs on the driver or on executors."""
         floors, cuts = plan.only.floors, Floors.empty()
         if not plan.flush:
-            ended = plan.primed.open.ended(closed_through(self.rules, floors.after))
+            ended = plan.primed.open.passed_window_ends(closed_through(self.rules, floors.after))
             # guard: ended-sources-known
             floors = floors.for_sources(ended.source)
         if self.rules.window_anchor == "aligned":
@@ -71,10 +71,10 @@ class Batcher(Algorithm):
         """Return for each source the greatest timeout of an open batch that its idle clock has passed, or None."""
         clocks = primed.sources.idle(now)
         idle = Floors(clocks.source, clocks.floor - self.idle_timeout)
-        reached = primed.open.ended(closed_through(self.rules, idle))
+        reached = primed.open.passed_window_ends(closed_through(self.rules, idle))
         if not len(reached.source):
             return None
-        ended = primed.fence.open.ended(reached)
+        ended = primed.fence.open.passed_window_ends(reached)
         return timeouts(self.rules, ended) if len(ended.source) else None
 
     def cuts_after_change(self, primed: LedgerState) -> Cuts:

@@ -68,7 +68,7 @@ class Control:
 
     def _tick_idle(self) -> None:
         driver = self.driver
-        microbatch = driver.unpaused("tick")
+        microbatch = driver.unpaused_attempt("tick")
         due = driver.algorithm.due(microbatch.primed, microbatch.started_at)
         if due is None and driver.saved_plan() is None:
             return
@@ -79,7 +79,7 @@ class Control:
             driver.forget_plan()
 
     def _tick_to(self, to: int) -> None:
-        microbatch = self.driver.unpaused("tick")
+        microbatch = self.driver.unpaused_attempt("tick")
         if None not in microbatch.primed.depots:
             raise UsageError("a topology has no clocks to raise", "`windrow tick` without --to fires what is due.")
         floors = microbatch.primed.sources.floors
@@ -87,7 +87,7 @@ class Control:
             self.driver.record(microbatch.run_tick(floors.at_least(to)))
 
     def _flush(self) -> None:
-        microbatch = self.driver.unpaused("flush")
+        microbatch = self.driver.unpaused_attempt("flush")
         primed = microbatch.primed
         idle = primed.sources.idle(microbatch.started_at)
         now = primed.sources.floors.raised(idle.source, idle.floor)

@@ -133,7 +133,7 @@ def _next_span(cursor: DepotCursor, prime: Prime, max_clock_skew: int) -> Versio
     known, source = cursor.reached, cursor.source
     if cursor.following is None or cursor.following[0] != known:
         cursor.following, last_version = None, source.depot().version
-        with source.arrived(known.depot_version, last_version) as arrivals:
+        with source.arrivals(known.depot_version, last_version) as arrivals:
             following = None if arrivals is None else arrivals.after(known.depot_version, 1)
             if following is None:
                 cursor.searched_to = last_version

@@ -133,7 +133,7 @@ class Driver:
         if not (microbatch.primed.paused or self.commit_changed_settings(microbatch)):
             self._primed = microbatch
 
-    def primed(self) -> MicrobatchAttempt:
+    def primed_attempt(self) -> MicrobatchAttempt:
         """Return the microbatch that `begin_round` primed, or prime one.
 
         The depots were read in between. If the ledger has changed since, the fence refuses the commit.
@@ -144,10 +144,10 @@ class Driver:
         microbatch.restart_clock()
         return microbatch
 
-    def unpaused(self, action: str) -> MicrobatchAttempt:
+    def unpaused_attempt(self, action: str) -> MicrobatchAttempt:
         """Return a primed microbatch, after committing changed settings of the algorithm. Raises PausedError."""
         while True:
-            microbatch = self.primed()
+            microbatch = self.primed_attempt()
             # guard: paused-takes-no-tick
             if microbatch.primed.paused:
                 raise PausedError(f"the ledger is paused, so there can be no {action}", "Run `windrow resume` first.")
@@ -240,7 +240,7 @@ class Driver:
         """Return what an earlier attempt at the next microbatch planned, None if there was none."""
         if self._saved_plans is None or self._state is None:
             return None
-        return self._saved_plans.recorded(self._state)
+        return self._saved_plans.load(self._state)
 
     def save_plan(self, planned: SavedPlan) -> bool:
         """Save the plan of the next microbatch; return whether it stands, because there was no other one."""

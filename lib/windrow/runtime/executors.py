@@ -52,7 +52,7 @@ def process_on_executors(
     rows = ArrowRows(no_messages(live.schema)) if arrived is None else arrived.rows
     messages = rows.frame(opened.session)
     streams = messages.select("source", "key")
-    read = totals if batch_filter is None else opened.counted(batch_filter, streams)
+    read = totals if batch_filter is None else opened.count(batch_filter, streams)
     if step.flush:
         step = replace(step, last=opened.last_event_times(step.closed_through))
     parts = max(2, 1 + (rows.count + read.total[1]) // ROWS_OF_A_PARTITION)

@@ -69,19 +69,19 @@ class Sources:
         """Return the idle clocks at wall time `now`."""
         return Floors(self.source, clock.idle_clocks(self.clock, self.seen_at, now))
 
-    def seen(self, moved: Floors, now: int) -> Sources:
+    def move_clocks(self, moved: Floors, now: int) -> Sources:
         """Return the sources whose clocks new messages moved, as committed at wall time `now`."""
         cut = self.cuts.of(moved.source)
         return Sources(moved.source, moved.floor, moved.floor, cut, np.full(moved.floor.size, now))
 
-    def ticked(self, after: Floors, cuts: Floors) -> Sources:
+    def raise_floors(self, after: Floors, cuts: Floors) -> Sources:
         """Return the known sources whose floor or cut a tick, a flush or a change of the rules raised."""
         floor, cut = after.of(self.source), np.maximum(self.cut, cuts.of(self.source))
         rows = np.flatnonzero((floor > self.floor) | (cut > self.cut))
         source = self.source.take(from_numpy(rows))
         return Sources(source, self.clock[rows], floor[rows], cut[rows], self.seen_at[rows])
 
-    def changed(self, moved: Sources, others: pa.Array) -> Sources:
+    def replace_moved(self, moved: Sources, others: pa.Array) -> Sources:
         """Return the sources that `moved`, with their new clocks, and the `others`, unchanged."""
         source = others.take(from_numpy(np.flatnonzero(arrow.index_in(others, moved.source) < 0)))
         at = arrow.index_in(source, self.source)
@@ -296,7 +296,7 @@ def control_rows(
     rows = [tables.rows(schema, kept, 1)]
     rows += [position_row(schema, name, at) for name, at in reached.items() if name is not None]
     if None in primed.depots:
-        sources = primed.sources.changed(moved.get(None, Sources.none()), opened.source)
+        sources = primed.sources.replace_moved(moved.get(None, Sources.none()), opened.source)
         totals = primed.open.updated(opened, sources.source).columns()
         return pa.concat_tables([*rows, _source_rows(schema, None, sources, totals)])
     return pa.concat_tables([*rows, *(_source_rows(schema, name, sources, {}) for name, sources in moved.items())])

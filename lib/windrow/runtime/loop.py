@@ -136,7 +136,7 @@ class Runner(Control):
         while not self.driver.stop_requested:
             for other in self.driver.cursors:
                 other.look()
-            before = self.driver.unpaused("acceptance of a version").primed
+            before = self.driver.unpaused_attempt("acceptance of a version").primed
             if before.depots[cursor.name].reached.depot_version >= version:
                 return
             commit = cursor.source.commit_to_accept(version)
@@ -149,7 +149,7 @@ class Runner(Control):
                     if other is cursor or (planned and other.name in planned.last_versions)
                 ]
             )
-            microbatch = self.driver.unpaused("acceptance of a version")
+            microbatch = self.driver.unpaused_attempt("acceptance of a version")
             # guard: accepted-after-the-rest
             if microbatch.primed.token == before.token and not self.driver.stop_requested:
                 if self.driver.saved_plan():  # it may read rows before this version
@@ -204,7 +204,7 @@ class Runner(Control):
                     self._stream(cursor, last_version)
                 elif last_version > reached:
                     arrivals = self.driver.in_time(
-                        partial(read.enter_context, cursor.source.arrived(reached, last_version))
+                        partial(read.enter_context, cursor.source.arrivals(reached, last_version))
                     )
                     pending += [] if arrivals is None else [PendingDepot(cursor, arrivals)]
             if pending:
@@ -234,7 +234,7 @@ class Runner(Control):
             self.driver.prime()  # where another process found it, this one has yet to learn where it stands
             raise
         if elsewhere:  # on Spark Connect
-            for committed in read_committed(self.driver.ledger.committed_since(before)):
+            for committed in read_committed(self.driver.ledger.history_since(before)):
                 self.driver.record(committed)
             self.driver.prime()  # learns whether the ledger was paused meanwhile
 
@@ -249,7 +249,7 @@ class Runner(Control):
             slices = self.driver.in_time(partial(self._slices, pending))
             if not slices:
                 return
-            microbatch = self.driver.primed()
+            microbatch = self.driver.primed_attempt()
             # guard: paused-takes-no-microbatch
             if microbatch.primed.paused:
                 return

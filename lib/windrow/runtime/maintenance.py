@@ -105,7 +105,7 @@ class _Table:
     dry_run: bool
     progress: Callable[[str], None]
 
-    def maintained(self, partitions: Sequence[str | None]) -> MaintenanceResult:
+    def maintain(self, partitions: Sequence[str | None]) -> MaintenanceResult:
         """Do the steps in an order in which no step removes what another one created."""
         retention = self.settings.retention
         self.progress("retention")
@@ -153,7 +153,7 @@ def _maintain_ledger(ledger: Ledger, table: _Table, by_command: bool) -> Mainten
         return MaintenanceResult(table.role, table.location, skip_reason=why)
     table.progress("dropping versions that do not count")
     folded = fold(ledger, table.dry_run)
-    return replace(table.maintained(tables.FINAL), folded_versions=folded)
+    return replace(table.maintain(tables.FINAL), folded_versions=folded)
 
 
 def _maintain_depot(source: Source, ledger: Ledger, table: _Table, now: int, by_command: bool) -> MaintenanceResult:
@@ -164,7 +164,7 @@ def _maintain_depot(source: Source, ledger: Ledger, table: _Table, now: int, by_
     why = why or table.other_retention(by_command)
     if why is not None:
         return MaintenanceResult(table.role, table.location, skip_reason=why)
-    return table.maintained((None,))
+    return table.maintain((None,))
 
 
 def _not_ours(source: Source, table: _Table) -> str | None:
@@ -196,7 +196,7 @@ def _still_needed(source: Source, ledger: Ledger, table: _Table, now: int) -> st
     reached, behind = _least_reached(source.depot().id, ledger, before + headstart)
     for commit in source.commits(reached + 1):
         if commit.version > reached and commit.rows != 0:
-            logged_at = table.maintenance.logged_at(commit.version)
+            logged_at = table.maintenance.log_file_time(commit.version)
             since = commit.committed_at if logged_at is None else min(commit.committed_at, logged_at)
             # guard: depot-maintained-if-unneeded
             if since < before:
@@ -207,9 +207,9 @@ def _still_needed(source: Source, ledger: Ledger, table: _Table, now: int) -> st
 
 def _least_reached(depot: str, ledger: Ledger, before: int) -> tuple[int, str]:
     """Return which version of the depot of this id all ledgers had read at time `before`, and which was least far."""
-    own = ledger.maintenance().reached(before, depot) if ledger.table() else -1
+    own = ledger.maintenance().depot_version_before(before, depot) if ledger.table() else -1
     others = [
-        (ledger.maintenance(other).reached(before, depot), f"the ledger at {other}")
+        (ledger.maintenance(other).depot_version_before(before, depot), f"the ledger at {other}")
         for other in ledger.settings.maintain.other_ledgers
     ]
     return min([(own, "the ledger"), *others], key=lambda pair: pair[0])
@@ -263,7 +263,7 @@ class BackgroundMaintenance:
         """
         now = self._clock.now()
         try:
-            last = self._ledger.maintenance().compacted_at(now - every)
+            last = self._ledger.maintenance().compaction_time(now - every)
         except Exception:  # noqa: BLE001 - the maintenance itself reports what is wrong with the table
             return 0
         return 0 if last is None else min(last + every - now, every)

@@ -31,7 +31,7 @@ from windrow.ledger import Ledger
 from windrow.ledger.result import MicrobatchResult
 from windrow.ledger.versions import Growth, record_growth
 from windrow.model import tables
-from windrow.model.chain import CHAIN, chained
+from windrow.model.chain import CHAIN, link_rows
 from windrow.model.clock import UNKNOWN, Clock
 from windrow.model.commits import Commit
 from windrow.model.floors import Cuts, Floors, FloorsByVersion
@@ -118,7 +118,8 @@ class MicrobatchAttempt:
         processed = self._process(plan)
         now = self._clock.now()
         moved = {
-            name: self.primed.depots[name].sources.seen(_select_moved(depot), now) for name, depot in depots.items()
+            name: self.primed.depots[name].sources.move_clocks(_select_moved(depot), now)
+            for name, depot in depots.items()
         }
         return self._commit(plan, processed, moved, passed or {})
 
@@ -165,7 +166,7 @@ class MicrobatchAttempt:
             known, flushed = self.primed.depots[name].sources, processed.cuts
             after = depot.floors.after.raised(flushed.source, flushed.floor)
             # guard: cut-recorded
-            moved[name] = known.ticked(after, (cuts or Floors.empty()).raised(flushed.source, flushed.cut))
+            moved[name] = known.raise_floors(after, (cuts or Floors.empty()).raised(flushed.source, flushed.cut))
         return self._commit(plan, processed, moved)
 
     def _raise_floors(self, floors: Floors) -> dict[str | None, DepotPlan]:
@@ -335,7 +336,7 @@ class MicrobatchAttempt:
             id_ = f"microbatch/{plan.microbatch}" + (f"/{own['depot']}" if number else "")
             counted = dict.fromkeys(COUNTED, 0) if number else processed.history
             rows.append(tables.rows(schema, {**common, **own, **counted, "id": id_}, 1))
-        return chained(pa.concat_tables(rows), self.primed.chain)
+        return link_rows(pa.concat_tables(rows), self.primed.chain)
 
     def _in_time(self, phase: str, work: Callable[[], T]) -> T:
         """Return what reading or committing returns. Raises PhaseTimeoutError."""

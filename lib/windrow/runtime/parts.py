@@ -31,7 +31,7 @@ def process_in_parts(
     step: Step, messages: SpilledRows, extra: Sequence[Rows], live: Live, ledger: Ledger
 ) -> MicrobatchResult:
     """Run a step over each part of the messages and the open batches of its streams, and write `extra` rows."""
-    passed, writer = live.totals.ended(step.closed_through), ledger.row_writer(live)
+    passed, writer = live.totals.passed_window_ends(step.closed_through), ledger.row_writer(live)
     parts = [_write_part(writer, *_process_part(step, live, passed, part)) for part in messages.tables()]
     parts += [_write_part(writer, _all_changed(rows.table()), SCHEMA.empty_table()) for rows in extra]
     written = WrittenRows.together(part.written for part in parts)

@@ -26,7 +26,7 @@ def process(step: Step, arrived: Slice | None, live: Live, ledger: Ledger) -> Mi
     Without Spark the driver runs it; with Spark, `ledger/strategy.py` says whether the driver or executors.
     """
     times = no_messages if arrived is None else arrived.times
-    batch_filter = None if step.flush else BatchFilter(times, live.totals.ended(step.closed_through))
+    batch_filter = None if step.flush else BatchFilter(times, live.totals.passed_window_ends(step.closed_through))
     if arrived is not None and isinstance(arrived.rows, SpilledRows):
         return process_in_parts(step, arrived.rows, arrived.extra_rows(step.microbatch, live.schema), live, ledger)
     if ledger.engine.session_at_work is None:

@@ -81,7 +81,7 @@ class SavedPlans:
         self._files, self._depots, self._is_of_use = files, sorted(depots), is_of_use
         self._names = list[str]()  # of the plan that stands, or will, after those in whose place it came
 
-    def recorded(self, state: str) -> SavedPlan | None:
+    def load(self, state: str) -> SavedPlan | None:
         """Return the plan of an earlier attempt, None if there was none."""
         self._names = [self._name(state)]
         while (text := self._files.read(self._names[-1])) is not None:
@@ -94,11 +94,11 @@ class SavedPlans:
 
     def save(self, state: str, planned: SavedPlan) -> SavedPlan:
         """Save a plan, and return the one that stands: that of an earlier attempt, if there was one."""
-        return self.recorded(state) or self._create(state, planned)
+        return self.load(state) or self._create(state, planned)
 
     def begin(self, state: str, plan: Callable[[], SavedPlan]) -> SavedPlan:
         """Begin an attempt: return the plan that stands. That of an earlier attempt counts this one."""
-        planned = self.recorded(state)
+        planned = self.load(state)
         if planned is None:
             new = plan()
             planned = self._create(state, new)
@@ -117,7 +117,7 @@ class SavedPlans:
         # guard: first-plan-stands
         if self._files.create(self._names[-1], _text(planned)):
             return planned
-        return self.recorded(state) or planned  # its microbatch may have been committed just now
+        return self.load(state) or planned  # its microbatch may have been committed just now
 
     def _name(self, state: str) -> str:
         return f"plan-{sha256(json.dumps([state, *self._depots]).encode()).hexdigest()[:32]}.json"

@@ -101,7 +101,7 @@ class Conversion:
         """Return how many rows each version has; None for a ledger, whose log does not count what is read of it."""
         return dict.fromkeys(added) if self.of_ledger else dict(added)
 
-    def mapped(self, frame: DataFrame) -> DataFrame:
+    def map_feed(self, frame: DataFrame) -> DataFrame:
         """Return the change feed as messages with the feed's columns; that of a raw depot is unchanged."""
         if self.mapping is None or self.format is not None:
             return frame
@@ -136,7 +136,7 @@ class Conversion:
 
         return to_messages
 
-    def mapped_records(self, frame: DataFrame) -> DataFrame:
+    def map_records(self, frame: DataFrame) -> DataFrame:
         """Return the fields of records, with `VERSION`, as messages with `version`."""
         mapping = self.mapping
         columns = mapping.spark_select(self.payload) if mapping else [name for name in COLUMNS if name in frame.columns]

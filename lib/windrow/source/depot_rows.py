@@ -37,7 +37,7 @@ class StateChanges:
     columns: pa.Schema
     keys: tuple[str, ...] | None = None  # None: the table was written when keys were not recorded
 
-    def stored(self, column: str, table: Iterable[str]) -> list[str]:
+    def stored_names(self, column: str, table: Iterable[str]) -> list[str]:
         """Return the names among those of a table that a column of the state had, the latest one first."""
         named = [name for name in table if name == column or name.rpartition(tables.OF_VERSION)[0] == column]
         return sorted(named, key=lambda name: int(name[len(column) + 1 :] or 1), reverse=True)
@@ -111,7 +111,9 @@ def _changes(added: pa.Table, state: StateChanges) -> pa.Table:
 def _of_any_version(rows: pa.Table, state: StateChanges, field: pa.Field) -> pa.Array:
     """Return a column of a state, whichever version of the state wrote a row. Raises DepotChangedError."""
     try:
-        columns = [rows[name].combine_chunks().cast(field.type) for name in state.stored(field.name, rows.column_names)]
+        columns = [
+            rows[name].combine_chunks().cast(field.type) for name in state.stored_names(field.name, rows.column_names)
+        ]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DepotChangedError(
             f"the column {field.name!r} of the state {state.state} had values of another type: {error}", MIGRATED

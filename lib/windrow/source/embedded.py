@@ -17,7 +17,7 @@ from deltalake.exceptions import DeltaError
 from windrow.columnar.arrow import string_scalar, to_plain_types
 from windrow.delta.log import count_added_rows, identity
 from windrow.delta.row_changes import changes
-from windrow.delta.table import TableSnapshot, known_snapshot, translate_read_errors
+from windrow.delta.table import TableSnapshot, shared_snapshot, translate_read_errors
 from windrow.errors import DepotChangedError, DepotUnreadableError, ExpressionError, first_line
 from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION, ListedVersions
 from windrow.rows.spilled import Room, SpilledRows
@@ -44,10 +44,10 @@ class EmbeddedSource(Source):
         self._conversion()[0].require_embedded()
 
     @contextmanager
-    def arrived(self, after: int, last_version: int) -> Iterator[Arrivals | None]:
+    def arrivals(self, after: int, last_version: int) -> Iterator[Arrivals | None]:
         """Give the versions after `after`, up to `last_version`; their rows are read slice by slice."""
         self._keep_read(after, last_version)
-        snapshot = known_snapshot(self.place, "depot", last_version)
+        snapshot = shared_snapshot(self.place, "depot", last_version)
         depot, log = identity(snapshot.table), self.log
         commits = log.commits(after, last_version)
         counts = count_added_rows(commits, after, last_version)

@@ -66,7 +66,7 @@ def _combine_parsed(plan: ParsePlan, parsed: DataFrame, staged: StageResult, con
     bad = [row for row in groups if row["bad"]]
     body, refused = plan.byte_count, sum(row["bytes"] for row in bad)
     records = staged.fields.num_rows + sum(row["rows"] for row in groups if not row["bad"])
-    messages = conversion.mapped_records(_records(parsed, staged.fields, conversion.columns))
+    messages = conversion.map_records(_records(parsed, staged.fields, conversion.columns))
     return ParsedChunks(
         conversion.on_executors(messages, records),
         ByteCounts(body, body - refused, refused, 0, 0) + staged.volume,

@@ -25,7 +25,7 @@ from windrow.source.depot_rows import StateChanges
 class Source(Protocol):
     """Reads the depot of the settings. It decides nothing, and writes nothing.
 
-    Each engine implements `arrived`; what Delta's log says is answered here, the same for both.
+    Each engine implements `arrivals`; what Delta's log says is answered here, the same for both.
     """
 
     engine: Engine
@@ -41,7 +41,7 @@ class Source(Protocol):
         self.engine, self.settings, self._as_rows = engine, settings, rows
         self.place = engine.place(settings.depot)
 
-    def arrived(self, after: int, last_version: int) -> AbstractContextManager[Arrivals | None]:
+    def arrivals(self, after: int, last_version: int) -> AbstractContextManager[Arrivals | None]:
         """Give what the depot added after version `after`, up to `last_version`; None if it added no rows."""
 
     def streams(self, after: int) -> bool:
@@ -94,7 +94,7 @@ class Source(Protocol):
     @property
     def format(self) -> str | None:
         """Return `[format]` as JSON, for the history; None for a depot of messages."""
-        return self.settings.format.recorded()
+        return self.settings.format.recorded_text()
 
     def _conversion(self) -> tuple[Conversion, TableInfo]:
         """Return how the depot is converted, and the depot. Raises TableMissingError."""

@@ -2,7 +2,7 @@
 
 The batcher is driven by a stream of the depot's change feed (`stream`), whose `foreachBatch` runs in a process of the
 server on Spark Connect. A topology, which has several depots in one microbatch, and a replay read the feed by a query
-(`arrived`).
+(`arrivals`).
 
 Without a change feed both stream the depot's files, and the log says which version added which file. The stream skips a
 version that changed or removed rows; the log says which these are.
@@ -57,7 +57,7 @@ class SparkSource(Source):
         return not self._as_rows or (self.engine.remote and not self._has_feed(after + 1))
 
     @contextmanager
-    def arrived(self, after: int, last_version: int) -> Iterator[Arrivals | None]:
+    def arrivals(self, after: int, last_version: int) -> Iterator[Arrivals | None]:
         """Give the versions after `after`, up to `last_version`, by a query of the change feed, or else by a stream."""
         start = self._begin(after, last_version)
         with ExitStack() as stack:
@@ -200,7 +200,7 @@ class SparkSource(Source):
                 byte_count = conversion.byte_count(self.log, counts)
 
                 known = conversion.counts(counts)
-                rows = conversion.mapped(self._changes(frame, start, last_version, table.version))
+                rows = conversion.map_feed(self._changes(frame, start, last_version, table.version))
                 streamed = persist or self._by_files
                 read = SparkArrivals.of(rows, listed, known, byte_count, self.settings, conversion, kept, persist)
                 # guard: replaced-text

@@ -163,7 +163,7 @@ def _changes(added: DataFrame, state: StateChanges) -> DataFrame:
 def _of_any_version(added: DataFrame, state: StateChanges, field: StructField) -> Column:
     """Return a column of a state, whichever version of the state wrote a row; what has none fails."""
     values = []
-    for name in state.stored(field.name, added.columns):
+    for name in state.stored_names(field.name, added.columns):
         column = F.col(f"`{name}`")
         if added.schema[name].dataType != field.dataType:
             wrong = f"the column {field.name!r} of the state {state.state} had values of another type: {MIGRATED}"

@@ -73,7 +73,7 @@ class ProbedSource(EngineProxy):
         self.ledger = ledger
 
     @contextmanager
-    def arrived(self, after: int, last_version: int) -> Iterator[Arrivals | None]:
+    def arrivals(self, after: int, last_version: int) -> Iterator[Arrivals | None]:
         """Read the depot."""
         with self._reading(), self.inner.arrived(after, last_version) as arrivals:
             yield None if arrivals is None else self._arrivals(arrivals)

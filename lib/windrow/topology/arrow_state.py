@@ -149,22 +149,22 @@ class ArrowState:
         """Return key columns in their types; for a state without a key one row without columns."""
         if self._state.keys.names:
             if keys is None:
-                raise self._state.refused(what, "needs keys", f"Give it {', '.join(self._state.keys.names)}.")
+                raise self._state.refusal(what, "needs keys", f"Give it {', '.join(self._state.keys.names)}.")
             return self._conform(keys, self._state.keys, what)
         return pa.table({"": pa.nulls(1)})
 
     def _conform(self, rows: pa.Table, columns: pa.Schema, what: str) -> pa.Table:
         self._require_table(rows, what)
-        return self._state.conformed(rows, columns, what)
+        return self._state.conform(rows, columns, what)
 
     def _require_table(self, rows: object, what: str) -> None:
         if not isinstance(rows, pa.Table):
-            raise self._state.refused(what, f"got {type(rows).__name__}", "Give it a pa.Table.")
+            raise self._state.refusal(what, f"got {type(rows).__name__}", "Give it a pa.Table.")
 
     def _change(self, rows: pa.Table, deleted: bool, what: str) -> None:
         ids = self._state.ids(rows)
         if len(ids.unique()) != len(ids) and not deleted:
-            raise self._state.refused(what, "has a key twice", "Give one row per key: group by the key first.")
+            raise self._state.refusal(what, "has a key twice", "Give one row per key: group by the key first.")
         new = rows.add_column(0, ID, ids).append_column(DELETED, pa.repeat(deleted, len(ids)))
         if deleted:
             new = new.take(pc.index_in(ids.unique(), ids))
@@ -221,7 +221,7 @@ def _refusing(state: State, what: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise state.refused("combine", f"cannot compute {what}: {error}", "Check its type.") from error
+        raise state.refusal("combine", f"cannot compute {what}: {error}", "Check its type.") from error
 
 
 def _aggregate(rows: pa.Table, keys: list[str], aggregations: list[Aggregation]) -> pa.Table:

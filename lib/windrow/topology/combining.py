@@ -28,19 +28,19 @@ def parse_aggregations(state: State, aggregations: Mapping[str, Given], columns:
     unknown = [name for name in aggregations if name not in state.values.names]
     if unknown:
         hint = f"The values of the state are {', '.join(state.values.names)}."
-        raise state.refused("combine", f"has no value {unknown[0]!r}", hint)
+        raise state.refusal("combine", f"has no value {unknown[0]!r}", hint)
     aggregations_ = [_combined(state, value, aggregation) for value, aggregation in aggregations.items()]
     if not aggregations_:
-        raise state.refused("combine", "combines nothing", 'Write for example total=("amount", "sum").')
+        raise state.refusal("combine", "combines nothing", 'Write for example total=("amount", "sum").')
     for aggregation in aggregations_:
         for name in (aggregation.input, aggregation.by):
             if name is not None and name not in columns:
                 hint = f"The rows have {', '.join(columns)}."
-                raise state.refused(
+                raise state.refusal(
                     "combine", f"takes {aggregation.value} from a column {name!r} that is not there", hint
                 )
     if len({aggregation.by for aggregation in aggregations_ if aggregation.operation in ("first", "last")}) > 1:
-        raise state.refused("combine", "orders rows in two ways", "Use one column for all of first and last.")
+        raise state.refusal("combine", "orders rows in two ways", "Use one column for all of first and last.")
     return aggregations_
 
 
@@ -52,7 +52,7 @@ def _combined(state: State, value: str, aggregation: Given) -> Aggregation:
             return Aggregation(value, column, operation, None)
         case (str(column), "first" | "last" as operation, str(by)):
             return Aggregation(value, column, operation, by)
-    raise state.refused(
+    raise state.refusal(
         "combine",
         f"cannot read {value}={aggregation!r}",
         f'Write {value}=("column", "sum"), with {", ".join(OPERATIONS)}; "count" alone counts rows.',

@@ -58,4 +58,6 @@ def _changes(ledger: Ledger, state: str) -> StateChanges:
     recorded, kept = states[state], set(states[state].stored.names)
     columns = pa.schema([field.with_nullable(True) for field in table.schema if field.name in kept])
     keys = json.loads(rules).get("keys", {}).get(state)
-    return StateChanges(state, recorded.named(columns.empty_table()).schema, None if keys is None else tuple(keys))
+    return StateChanges(
+        state, recorded.rename_columns(columns.empty_table()).schema, None if keys is None else tuple(keys)
+    )

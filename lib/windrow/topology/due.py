@@ -21,7 +21,7 @@ from windrow.runtime.algorithm import MicrobatchPlan
 from windrow.runtime.ledger_state import LedgerState
 from windrow.runtime.version_part import last_time
 from windrow.topology.arrow_state import ArrowState
-from windrow.topology.event import event_rows, scheduled
+from windrow.topology.event import due_times, event_rows
 from windrow.topology.order import event_rows as rows_in_order
 from windrow.topology.state import DUE, State, Timer
 from windrow.topology.topology import Topology
@@ -41,7 +41,7 @@ class Due:
     def __init__(self, topology: Topology, plan: MicrobatchPlan, open_state: Callable[[str], ArrowState]) -> None:
         """Choose the events that fire, and read which timers and keys are due."""
         self._topology, self._plan, self._open_state = topology, plan, open_state
-        self.known = scheduled(plan.primed.fence.rows)
+        self.known = due_times(plan.primed.fence.rows)
         self.until = due_until(topology, plan)
         # A commit of changed settings has no plan, by which another attempt would find what a function appended.
         # guard: rules-fire-nothing
@@ -76,7 +76,7 @@ class Due:
         due = self._plan.primed.fence.open.due(state.name, state.stored, self.until)
         # guard: next-timer-known
         self._next[state.name] = due.next
-        return state.named(due.rows)
+        return state.rename_columns(due.rows)
 
     @property
     def fired(self) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ class Event:
         return due if due > now else due + ((now - due) // self.every + 1) * self.every
 
 
-def scheduled(rows: pa.Table) -> dict[str, int]:
+def due_times(rows: pa.Table) -> dict[str, int]:
     """Return when something is due (microseconds), by name, from the control rows of a ledger."""
     kept = rows.filter(pc.equal(rows["state"], string_scalar("event")))
     return dict(zip(kept["event"].to_pylist(), microseconds(kept["due"]).tolist(), strict=True))

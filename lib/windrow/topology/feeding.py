@@ -78,7 +78,7 @@ class RecordedFeeder(Feeder):
         latest = source.depot().version
         if latest <= version or known == (version, latest):
             return None
-        with source.arrived(version, latest) as arrivals:
+        with source.arrivals(version, latest) as arrivals:
             following = None if arrivals is None else arrivals.after(version, 1)
             if following is None:
                 self._read_to[name] = version, latest

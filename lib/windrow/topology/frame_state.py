@@ -100,7 +100,7 @@ class FrameState:
             at = F.lit(self._state.forgotten_at(self._written_at).value)
             new = new.withColumn(DUE.name, F.timestamp_micros(at))
         elif self._state.falls_due:
-            missing = self._state.refused("put", f"has a row whose {DUE.name!r} is NULL", "")
+            missing = self._state.refusal("put", f"has a row whose {DUE.name!r} is NULL", "")
             new = new.withColumn(DUE.name, F.coalesce(DUE.name, F.raise_error(F.lit(str(missing))).cast("timestamp")))
         self._change(new.withColumn(DELETED, F.lit(False)))
 
@@ -152,7 +152,7 @@ class FrameState:
         if changed.num_rows > FEW_ROWS:
             self._spread()
 
-    def collected(self) -> pa.Table:
+    def collect(self) -> pa.Table:
         """Bring what has changed so far to the driver: `id`, the columns, and `deleted`."""
         if self._changed is None:
             return self.few.changed
@@ -191,7 +191,7 @@ class FrameState:
         state = self._state
         return ArrowState(
             state,
-            lambda id_filter: state.named(self._opened.of_state(state.name, state.stored, id_filter)),
+            lambda id_filter: state.rename_columns(self._opened.of_state(state.name, state.stored, id_filter)),
             lambda: self._written_at,
         )
 
@@ -203,7 +203,7 @@ class FrameState:
 
     def _keys(self, keys: DataFrame | None, what: str) -> DataFrame:
         if keys is None:
-            raise self._state.refused(what, "needs keys", f"Give it {', '.join(self._state.keys.names)}.")
+            raise self._state.refusal(what, "needs keys", f"Give it {', '.join(self._state.keys.names)}.")
         return keys
 
     def _one_row(self) -> DataFrame:
@@ -250,7 +250,7 @@ class FrameState:
         value = F.col(f"`{aggregation.input}`")
         if aggregation.operation == "sum" and isinstance(types[aggregation.input], (IntegralType, DecimalType)):
             total = F.try_sum(value if isinstance(types[aggregation.input], DecimalType) else value.cast(EXACT))
-            wrong = self._state.refused(
+            wrong = self._state.refusal(
                 "combine", f"cannot compute {aggregation.value}: the sum has too many digits", ""
             )
             return F.when(total.isNull() & (F.count(value) > 0), F.raise_error(F.lit(str(wrong)))).otherwise(total)
@@ -259,7 +259,7 @@ class FrameState:
         if aggregation.by is None:
             example = f'{aggregation.value}=("{aggregation.input}", "{aggregation.operation}", "event_time")'
             hint = f"Write {example} or another column."
-            raise self._state.refused("combine", "takes the first or last of rows without an order", hint)
+            raise self._state.refusal("combine", "takes the first or last of rows without an order", hint)
         order = F.when(value.isNotNull(), F.struct(F.col(f"`{aggregation.by}`"), value))
         return (F.min_by if aggregation.operation == "first" else F.max_by)(value, order)
 

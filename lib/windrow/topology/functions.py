@@ -18,7 +18,7 @@ from windrow.runtime.ledger_state import LedgerState
 from windrow.runtime.saved_plan import PLANS, SavedPlan, SavedPlans, first_transaction
 from windrow.source import Source
 from windrow.topology.due import step_time
-from windrow.topology.event import scheduled
+from windrow.topology.event import due_times
 from windrow.topology.feeding import RecordedFeeder, feeders_of
 from windrow.topology.migration import migrate_rows, recorded_states, require_allowed
 from windrow.topology.options import options_of, recorded_options
@@ -92,7 +92,7 @@ class FunctionAlgorithm(Algorithm):
 
     def due(self, primed: LedgerState, now: int) -> Floors | None:
         """Return no floors if something is due or an event is not scheduled yet, else None."""
-        due, topology = scheduled(primed.fence.rows), self.topology
+        due, topology = due_times(primed.fence.rows), self.topology
         until = now
         if topology.in_step:
             fed = self.until(now)

@@ -120,11 +120,11 @@ def _migrate_state(state: State, before: State, primed: LedgerState) -> pa.Table
     both = pa.schema({field.name: field for field in (*before.stored, *state.stored)}.values())
     rows = primed.fence.open.of_state(state.name, both)
     now = rows.append_column("state", pa.repeat(pa.scalar(state.name, pa.string()), rows.num_rows))
-    after = _convert_rows(state, before, before.named(rows.select(before.stored.names)))
+    after = _convert_rows(state, before, before.rename_columns(rows.select(before.stored.names)))
     then = state.as_stored(after).append_column("id", state.ids(after))
     twice = then.num_rows - len(pc.unique(then["id"]))
     if twice:
-        raise state.refused("migrate", "has a key twice", "Return one row per key: group by the key first.")
+        raise state.refusal("migrate", "has a key twice", "Return one row per key: group by the key first.")
     then = then.append_column("state", pa.repeat(pa.scalar(state.name, pa.string()), then.num_rows))
     written = replace_rows(now, conform(then, now.schema))
     return written.filter(pc.invert(_find_unchanged(written, now, state.stored)))
@@ -137,10 +137,10 @@ def _convert_rows(state: State, before: State, rows: pa.Table) -> pa.Table:
             after: Any = state.migrate(rows)
         except Exception as error:  # the function of a user may raise anything
             what = f"failed: {type(error).__name__}: {error}"
-            raise state.refused("migrate", what, "Nothing was changed.") from error
+            raise state.refusal("migrate", what, "Nothing was changed.") from error
         if not isinstance(after, pa.Table):
-            raise state.refused("migrate", f"returned {type(after).__name__}", "Return a pa.Table.")
-        return _with_due(state, state.conformed(after, state.written, "migrate"), after)
+            raise state.refusal("migrate", f"returned {type(after).__name__}", "Return a pa.Table.")
+        return _with_due(state, state.conform(after, state.written, "migrate"), after)
     for column in state.columns:
         if column.name not in rows.column_names:
             initial = pa.scalar(state.initial.get(column.name), column.type)

@@ -42,7 +42,7 @@ def rows_of(location: str, state: State, keys: Keys | None, at: int | None, spar
     under = None if keys is None else filter_of(state, keys)
     result = versions_of(table, state, under)
     versions = result if under is None else under.among(result)
-    result = state.named(conform(latest(versions), state.stored))
+    result = state.rename_columns(conform(latest(versions), state.stored))
     if not state.keys.names:
         return result
     return result.sort_by([(name, "ascending") for name in state.keys.names])
@@ -67,7 +67,7 @@ def rules_at(table: StatesTable) -> str | None:
 
 def pieces_of(table: StatesTable, state: State) -> Iterator[pa.Table]:
     """Yield the versions of all rows of a state in pieces, at least one; Spark's table is one piece."""
-    return map(state.named, table.pieces(state.name, [*OF_VERSION, *state.stored.names]))
+    return map(state.rename_columns, table.pieces(state.name, [*OF_VERSION, *state.stored.names]))
 
 
 def filter_of(state: State, keys: Keys) -> IdFilter:
@@ -76,7 +76,7 @@ def filter_of(state: State, keys: Keys) -> IdFilter:
     unknown = {name for key in listed for name in key if name not in state.keys.names}
     if unknown:
         hint = f"The keys of the state are {', '.join(state.keys.names) or 'none'}."
-        raise state.refused("read", f"has no key {min(unknown)!r}", hint)
+        raise state.refusal("read", f"has no key {min(unknown)!r}", hint)
     names = [name for name in state.keys.names if not listed or any(name in key for key in listed)]
     return state.under(pa.table({name: pa.array([key.get(name) for key in listed]) for name in names}), "read")
 

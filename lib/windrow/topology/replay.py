@@ -37,7 +37,7 @@ from windrow.model.timestamps import microseconds_of
 from windrow.reading.digests import Digests
 from windrow.reading.values import records
 from windrow.replaying.digest_tables import REPLAYED, DigestTables
-from windrow.replaying.player import require_new, written_here
+from windrow.replaying.player import local_ledger, require_new
 from windrow.replaying.report import Outcome, Ticks
 from windrow.runtime.control import Change
 from windrow.runtime.ledger_state import LedgerState, prime
@@ -46,7 +46,7 @@ from windrow.runtime.saved_plan import SavedPlan
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
 from windrow.topology.due import earliest_due
-from windrow.topology.event import event_rows, scheduled
+from windrow.topology.event import due_times, event_rows
 from windrow.topology.migration import recorded_states, replace_rows
 from windrow.topology.reading import (
     Row,
@@ -135,7 +135,7 @@ def replay_topology(
         clock = RecordedClock()
         clock.at = planned[0].now if planned else 0
         sources, new = tables_of(again, settings, spark)
-        new = new if reads_here else written_here(new)
+        new = new if reads_here else local_ledger(new)
         require_new(new)
         runner = runner_of(again, sources, new, clock)
         for done, plan in enumerate(planned, 1):
@@ -223,7 +223,7 @@ def _plan_between(
     """
     states = [name for name in anew if name in topology.states]
     while states and not topology.in_step and ledger.table() is not None:
-        due = scheduled(prime(ledger, list(topology.depots)).fence.rows)
+        due = due_times(prime(ledger, list(topology.depots)).fence.rows)
         now = max(min((due[name] for name in states if name in due), default=until + 1), after + 1)
         if now > until:
             return
@@ -313,7 +313,7 @@ def _take_over(topology: Topology, ledger: Ledger, planned: SavedPlan, primed: L
             rows = latest(versions_of(then, state))
             now = primed.fence.open.of_state(name, state.stored)
             states[name] = replace_rows(_in_state(now, name), _in_state(conform(rows, now.schema), name))
-    known = scheduled(primed.fence.rows)
+    known = due_times(primed.fence.rows)
     due = {name: earliest_due(rows) for name, rows in states.items() if topology.states[name].falls_due}
     here = pa.concat_tables([MicrobatchResult.nothing(schema).rows, event_rows(schema, due, known)])
     counts = MicrobatchCounts.with_states(here, states.values())

@@ -63,13 +63,13 @@ class State:
         """Return its columns as they are named in the table of states."""
         return pa.schema([field.with_name(column_in_table(field.name, self.version)) for field in self.columns])
 
-    def filled(self, rows: pa.Table) -> pa.Table:
+    def fill_initial(self, rows: pa.Table) -> pa.Table:
         """Return rows as others read them: a state without a key has its initial values until it is written."""
         if self.keys.names or rows.num_rows:
             return rows
         return pa.table({value.name: pa.array([self.initial.get(value.name)], value.type) for value in self.values})
 
-    def named(self, rows: pa.Table) -> pa.Table:
+    def rename_columns(self, rows: pa.Table) -> pa.Table:
         """Return rows of the table of states with the names that the columns of the state have in functions."""
         names = dict(zip(self.stored.names, self.columns.names, strict=True))
         return rows.rename_columns([names.get(name, name) for name in rows.column_names])
@@ -88,34 +88,34 @@ class State:
         """Return the filter of the rows under keys, which have the first columns of the key. Raises TopologyError."""
         leading = self.leading(keys.column_names, what)
         columns = len(leading.names)
-        ids = self.ids(self.conformed(keys, leading, what), columns)
+        ids = self.ids(self.conform(keys, leading, what), columns)
         return IdFilter(ids.unique(), None if columns == len(self.keys.names) else columns + 2)
 
     def leading(self, names: list[str], what: str) -> pa.Schema:
         """Return the key columns among given ones. Raises TopologyError unless they are the first of the key."""
         known = self.keys.names
         if not known:
-            raise self.refused(what, "got keys, but the state has none", "Leave them out.")
+            raise self.refusal(what, "got keys, but the state has none", "Leave them out.")
         count = max((at + 1 for at, name in enumerate(known) if name in names), default=1)
         absent = [name for name in known[:count] if name not in names]
         if absent:
             hint = f"Give it the columns {', '.join(known)}, or only the first of them."
-            raise self.refused(what, f"lacks the column {absent[0]!r}", hint)
+            raise self.refusal(what, f"lacks the column {absent[0]!r}", hint)
         return pa.schema([self.keys.field(name) for name in known[:count]])
 
-    def conformed(self, rows: pa.Table, columns: pa.Schema, what: str) -> pa.Table:
+    def conform(self, rows: pa.Table, columns: pa.Schema, what: str) -> pa.Table:
         """Return some columns of rows in their declared types. Raises TopologyError, naming `what` was done."""
         self.require_columns(rows.column_names, columns, what)
         try:
             table = pa.table({column.name: rows[column.name].cast(column.type) for column in columns}, columns)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise self.refused(
+            raise self.refusal(
                 what, f"has values of other types: {error}", "Cast them to the declared types."
             ) from error
         for name in columns.names:
             if name in (*self.keys.names, DUE.name) and table[name].null_count:
                 column = f"key {name!r}" if name in self.keys.names else repr(name)
-                raise self.refused(what, f"has a row whose {column} is NULL", "Give it a value, or leave it out.")
+                raise self.refusal(what, f"has a row whose {column} is NULL", "Give it a value, or leave it out.")
         return table
 
     def require_columns(self, names: list[str], columns: pa.Schema, what: str) -> None:
@@ -123,9 +123,9 @@ class State:
         absent = [name for name in columns.names if name not in names]
         if absent:
             hint = f"Give it the columns {', '.join(columns.names)}."
-            raise self.refused(what, f"lacks the column {absent[0]!r}", hint)
+            raise self.refusal(what, f"lacks the column {absent[0]!r}", hint)
 
-    def refused(self, what: str, problem: str, hint: str) -> TopologyError:
+    def refusal(self, what: str, problem: str, hint: str) -> TopologyError:
         """Return the error of something that was done to the state."""
         return TopologyError(f"{what} of the state {self.name} {problem}", hint)
 

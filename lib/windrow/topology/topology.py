@@ -246,7 +246,7 @@ class Topology:
 
         if state not in self.states:
             raise TopologyError(f"there is no state {state!r}", f"The states are {', '.join(self.states)}.")
-        return self.states[state].filled(rows_of(self.location, self.states[state], keys, at, spark))
+        return self.states[state].fill_initial(rows_of(self.location, self.states[state], keys, at, spark))
 
     @property
     def settings(self) -> str:

@@ -46,7 +46,7 @@ from windrow.verify.report import (
     difference_in_numbers,
     difference_in_rows,
     merge_findings,
-    parted,
+    split_findings,
 )
 
 
@@ -122,7 +122,7 @@ def verify_topology(
         result += more
     known = {*topology.states, *tables.FINAL, *tables.CONTROL}
     result += [f"the state {name}, which is not declared" for name in sorted(files.keys() - known)]
-    return TopologyReport(topology.name, primed.microbatch, tuple(depots), tuple(states), *parted(result))
+    return TopologyReport(topology.name, primed.microbatch, tuple(depots), tuple(states), *split_findings(result))
 
 
 def _check_files(ledger: Ledger, microbatch: int) -> tuple[Counter[str], list[Found]]:
@@ -272,7 +272,7 @@ def _count_depot_rows(source: Source, first: int, last: int, accepted: list[int]
 
     for begin, end in zip([first, *(at + 1 for at in accepted)], [*(at - 1 for at in accepted), last], strict=True):
         at = begin - 1
-        with source.arrived(at, end) if begin <= end else nullcontext() as arrivals:
+        with source.arrivals(at, end) if begin <= end else nullcontext() as arrivals:
             while arrivals is not None and (arrived := arrivals.after(at, 1_000_000, end)) is not None:
                 summary = arrived.parse(lambda _sources: pa.table({})).summarise(0)
                 for version, rows in zip(summary["version"].to_pylist(), summary["messages"].to_pylist(), strict=True):

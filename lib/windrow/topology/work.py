@@ -278,11 +278,11 @@ class FunctionCalls:
             opened = self.plan.primed.fence.open
             new = ArrowState(
                 declared,
-                lambda id_filter: declared.named(opened.of_state(name, declared.stored, id_filter)),
+                lambda id_filter: declared.rename_columns(opened.of_state(name, declared.stored, id_filter)),
                 lambda: self.now,
             )
             if state is not None:
-                new.load_changes(state.collected())
+                new.load_changes(state.collect())
             self.states[name] = state = new
         return state
 

@@ -36,7 +36,16 @@ from windrow.verify.files import check_finals, check_states, check_table
 from windrow.verify.log import Log, check_commits, check_fingerprints, check_links, read_log
 from windrow.verify.messages import check_amendments
 from windrow.verify.parts import PartedRows
-from windrow.verify.report import Books, Difference, Found, Report, VerifiedRange, VerifyProgress, at_version, parted
+from windrow.verify.report import (
+    Books,
+    Difference,
+    Found,
+    Report,
+    VerifiedRange,
+    VerifyProgress,
+    at_version,
+    split_findings,
+)
 from windrow.verify.snapshot import LedgerContents, first_version, read_progress, read_snapshot
 from windrow.verify.tables import ledger_tables, load_all
 from windrow.verify.version_check import Parts, Progress, StoredParts, check_version
@@ -128,7 +137,7 @@ class Checks:
             books.append(book)
             result += at_version(ledger.version, found)
             before = ledger
-        differences, findings = parted(result)
+        differences, findings = split_findings(result)
         verified = None if differences else self._identify()
         founded = base.since if base else None, since_refused, verified
         return Report(self.location, self.book.location, *founded, tuple(books), differences, findings)
@@ -217,8 +226,8 @@ class Checks:
             if not isinstance(log, DeltaTable):
                 from windrow.verify.executors import count_depot, depot_frame
 
-                read = count_depot(log.mapped_as(recorded), first, last, skipped)
-                self._frame = depot_frame(log.mapped_as(recorded), read.readable, last, skipped)
+                read = count_depot(log.with_mappings(recorded), first, last, skipped)
+                self._frame = depot_frame(log.with_mappings(recorded), read.readable, last, skipped)
                 return read
             return read_depot(log, rows, first, last, columns, recorded, ledger.payload, skipped)
         except ExpressionError as error:

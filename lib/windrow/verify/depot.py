@@ -49,7 +49,7 @@ class DepotMessages:
         """Return a depot of which nothing could be read."""
         return cls(add_messages((), rows), first, last + 1, last, why=why)
 
-    def counted(self, version: int) -> pa.Table:
+    def counts_by_version(self, version: int) -> pa.Table:
         """Return `version, messages` for each version up to `version` with messages; refused records count."""
         parts = [self.per_version]
         if self.formatted:
@@ -117,7 +117,7 @@ def read_depot(
     def messages(readable: int) -> Iterator[pa.Table]:
         for way in ways.values():  # a column of another type is an error, even where nothing was read
             yield _part(_nothing(table, present), [], way, payload)
-        for added in added_by(table, readable, last, present, without):
+        for added in rows_added_by(table, readable, last, present, without):
             alike: dict[str | None, list[int]] = defaultdict(list)
             for version in added[VERSION].unique().to_pylist():
                 alike[recorded.get(version, recorded_text(columns))].append(version)
@@ -127,7 +127,7 @@ def read_depot(
     try:
         readable, per_version = first, add_messages(messages(first), rows)
     except UNREADABLE:
-        readable = readable_from(lambda middle: deque(added_by(table, middle, last, [], without), 0), first, last)
+        readable = readable_from(lambda middle: deque(rows_added_by(table, middle, last, [], without), 0), first, last)
         per_version = add_messages(messages(readable), rows)
     return DepotMessages(per_version, first, readable, last)
 
@@ -169,7 +169,7 @@ def _part(added: pa.Table, versions: list[int], way: ColumnMapping | None, paylo
         ) from error
 
 
-def added_by(
+def rows_added_by(
     table: DepotTable, first: int, last: int, names: list[str] | None, without: Collection[int] = ()
 ) -> Iterator[pa.Table]:
     """Yield columns of the rows that versions added, except those in `without`, about `READ_BYTES` at a time.

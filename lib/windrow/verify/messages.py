@@ -160,7 +160,7 @@ def check_counts(
     listed = snapshot.versions_read
     version = numbers(listed["version"])
     gone = (version >= depot.first) & (version < depot.readable)
-    there = depot.counted(snapshot.progress.depot_version).rename_columns(["version", "there"])
+    there = depot.counts_by_version(snapshot.progress.depot_version).rename_columns(["version", "there"])
     readable = select_rows(listed, ~gone, ["version", "messages"])
     both = there.join(readable, "version", join_type="full outer").sort_by("version")
     wrong = select_rows(both, numbers(both["there"]) != numbers(both["messages"]))

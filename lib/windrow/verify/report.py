@@ -179,7 +179,7 @@ def merge_findings(findings: Iterable[Found]) -> list[Found]:
     return list(whole.values())
 
 
-def parted(findings: Iterable[Found]) -> tuple[tuple[Difference, ...], tuple[str, ...]]:
+def split_findings(findings: Iterable[Found]) -> tuple[tuple[Difference, ...], tuple[str, ...]]:
     """Return the differences, and what could not be checked."""
     every = list(findings)
     differences = tuple(entry for entry in every if isinstance(entry, Difference))

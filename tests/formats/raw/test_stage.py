@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from windrow.columnar import arrow
 from windrow.formats.format import Format, Header, format_of
 from windrow.formats.framing import DelimitedFraming
-from windrow.formats.grammar import delimited
+from windrow.formats.grammar import delimiter_automaton
 from windrow.formats.raw import stage as stage_module
 from windrow.formats.raw.source import SCHEMA
 from windrow.formats.raw.stage import stage
@@ -60,7 +60,7 @@ def with_header(record: bytes) -> Pairs:
 
 
 def csv(most: int = 60, header: Header | None = None, **limits: int) -> Format:
-    framing = DelimitedFraming(delimited(b"\n", b",", b'"'), b"\n", most)
+    framing = DelimitedFraming(delimiter_automaton(b"\n", b",", b'"'), b"\n", most)
     return Format(framing, Pairs(), "csv", FormatSettings(**limits), header=header)
 
 
@@ -207,7 +207,7 @@ def test_other_settings():
     """When the settings of a format change in the middle of a record, all of that record is framed by the new ones."""
     ledger = RawLedger(csv())
     ledger.read(chunks([b"1,a\n2,x;"], last=False))
-    framing = DelimitedFraming(delimited(b";", b",", b'"'), b";", 60)
+    framing = DelimitedFraming(delimiter_automaton(b";", b",", b'"'), b";", 60)
     ledger.format = Format(framing, Pairs(), "other", FormatSettings())
     ledger.read(chunks([b"", b"3,y;"], version=2).slice(1))
     assert [(row["a"], row["b"]) for row in ledger.fields()] == [("1", "a"), ("2", "x"), ("3", "y")]

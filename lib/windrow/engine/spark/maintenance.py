@@ -34,7 +34,7 @@ class SparkMaintenance:
         managed = is_managed(self._detail()["tableFeatures"])
         return "its catalog maintains it" if managed else None
 
-    def reached(self, before: int, depot_id: str) -> int:
+    def depot_version_before(self, before: int, depot_id: str) -> int:
         """Return the depot version up to which this ledger had read at time `before` (microseconds), -1 for none."""
         columns = self.session.table(self.reference).columns
         started = f"unix_micros({'h.' if is_topology_ledger(columns) else ''}started_at)"
@@ -64,7 +64,7 @@ class SparkMaintenance:
             metrics = self._rows(f"OPTIMIZE {self.reference}{where}")[0]["metrics"]
         return CompactionResult(int(metrics["numFilesRemoved"]), int(metrics["numFilesAdded"]))
 
-    def compacted_at(self, since: int) -> int | None:
+    def compaction_time(self, since: int) -> int | None:
         """Return the time of the last compaction (microseconds), None if not since `since` or many commits ago."""
         columns = ("operation", "unix_micros(timestamp) AS committed_at")
         commits = self._rows(f"DESCRIBE HISTORY {self.reference} LIMIT {LATEST:d}", *columns)
@@ -78,7 +78,7 @@ class SparkMaintenance:
             self._rows(f"VACUUM {self.reference}")
         return sum("." in row["path"].rpartition("/")[2] for row in files)  # the others are directories
 
-    def logged_at(self, version: int) -> int | None:
+    def log_file_time(self, version: int) -> int | None:
         """Return None: the commit time that Spark reports is already that of the log file."""
         return None
 

@@ -48,7 +48,7 @@ class SourceChunks:
         """Return the number of bytes."""
         return int(self.bounds[-1] - self.bounds[0])
 
-    def taken_by(self, queue: Queue) -> bool:
+    def offer_to(self, queue: Queue) -> bool:
         """Let a queue take all chunks at once; False, and nothing is taken, if it must look at each of them."""
         digests = self.digest[-REMEMBERED_CHUNKS:].tobytes()
         first, count = int(self.number[0]), self.number.size

@@ -73,7 +73,7 @@ class Decompression:
 
     def _take(self, run: ByteRun, *, all_or_nothing: bool = False) -> bool:
         """Decompress a run; with `all_or_nothing`, return False and do nothing if not all of it is frames."""
-        both = ByteRun.of_chunks(self.source.encoded).followed_by(run)
+        both = ByteRun.of_chunks(self.source.encoded).join(run)
         buffer, at = both.buffer.tobytes(), 0
         while True:
             frames, damage = self._frames(both, buffer, at)

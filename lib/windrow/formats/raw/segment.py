@@ -49,7 +49,7 @@ class ByteRun:
         """Join chunks that were released in their `version`."""
         return cls.of([ReleasedChunk(chunk, chunk.version) for chunk in chunks])
 
-    def followed_by(self, run: ByteRun) -> ByteRun:
+    def join(self, run: ByteRun) -> ByteRun:
         """Return the bytes of both."""
         pieces = run.pieces.copy()
         pieces[:, BEGIN] += self.buffer.size
@@ -127,7 +127,7 @@ def _segment(source: RawSourceState, run: ByteRun, format_: Format, gap: int | N
     if mark < 0:
         source.tail, source.pieces = buffer.tobytes(), pieces
         return Segment(
-            source.name, buffer[:0], pieces[:0], SpanCollector().framed(0, 0), np.empty(0, np.int64), source.header
+            source.name, buffer[:0], pieces[:0], SpanCollector().result(0, 0), np.empty(0, np.int64), source.header
         )
     if mark:
         buffer, pieces = buffer[mark:], _skip_bytes(pieces, mark)

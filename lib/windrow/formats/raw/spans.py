@@ -141,7 +141,7 @@ def narrow_format(mapping: ColumnMapping | None, format_: Format) -> tuple[Forma
     """Return the format that converts what a mapping uses, or the columns of a message, and the columns of records."""
     names = columns_of(format_.parser.schema).names
     # guard: unused-not-converted
-    used = format_.using(MESSAGE if mapping is None else mapping.used(names))
+    used = format_.using(MESSAGE if mapping is None else mapping.used_columns(names))
     return used, columns_of(used.parser.schema)
 
 

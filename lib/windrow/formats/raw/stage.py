@@ -130,7 +130,7 @@ def release_chunks(
     source: RawSourceState, chunks: SourceChunks, format_: Format
 ) -> tuple[list[Step], list[dict[str, Any]]]:
     """Let the queue of a source take chunks; return what it releases, and the chunks that it refuses."""
-    if chunks.taken_by(source.queue):
+    if chunks.offer_to(source.queue):
         return [chunks.run()], []
     taken = list(source.queue.take(chunks, format_.limits.max_pending_bytes))
     refused = [_refused(source.name, chunk) for chunk in taken if isinstance(chunk, RejectedChunk)]

@@ -237,7 +237,7 @@ def parse_bodies(rows: pa.Table, bodies: Bodies, format_: Format, columns: pa.Sc
     return pa.concat_tables(map(pa.table, kinds), promote_options="default").select(schema.names).cast(schema)
 
 
-def rejoined(taken: list[ReleasedChunk], rests: Mapping[int, list[tuple[int, bytes]]]) -> list[ReleasedChunk]:
+def rejoin(taken: list[ReleasedChunk], rests: Mapping[int, list[tuple[int, bytes]]]) -> list[ReleasedChunk]:
     """Return chunks in order without their bodies, given the rests by chunk number."""
     pieces = []
     for step in taken:
@@ -298,7 +298,7 @@ class ParsePlan:
         framed: list[Segment] = []
         read = self.excess
         for name, source_plan in self.sources.items():
-            taken = rejoined(source_plan.taken, contents[name])
+            taken = rejoin(source_plan.taken, contents[name])
             read += sum(len(step.chunk.content) for step in taken)
             framed += segments(source_plan.source, steps_of(taken), format_)
         touched = [source_plan.source for source_plan in self.sources.values()]

@@ -110,7 +110,7 @@ class CheckedSource:
 
     def pieces(self, content: Content) -> Iterator[Piece]:
         """Yield the results for the bytes of a file, which is read as one raw source."""
-        for chunk in chunks.cut(content.decoded(self.format.limits), PIECE_BYTES):
+        for chunk in chunks.cut(content.decode(self.format.limits), PIECE_BYTES):
             if content.broken is None:
                 yield self._take(chunk)
                 continue

@@ -90,11 +90,11 @@ class RawDepot:
         self.store = table_files(location, table)
         self._seen = table.version()  # the commits of this object come later
 
-    def recorded(self, raw_source: str) -> int | None:
+    def complete_size(self, raw_source: str) -> int | None:
         """Return the size in bytes of a raw source that the depot has completely, else None."""
         return self._open().transaction_version(RAW_SOURCE.format(raw_source))
 
-    def begun(self, raw_source: str) -> int:
+    def incomplete_size(self, raw_source: str) -> int:
         """Return how many bytes of an incomplete raw source the depot has."""
         return self._open().transaction_version(BEGUN.format(raw_source)) or 0
 
@@ -110,7 +110,7 @@ class RawDepot:
 
     def require_same(self, file: str, raw_source: str, byte_count: int | None) -> None:
         """Raise InputFileError for a file whose size is not that of its raw source in the depot."""
-        whole = None if byte_count is None else self.recorded(raw_source)
+        whole = None if byte_count is None else self.complete_size(raw_source)
         if whole is not None and whole != byte_count:
             raise other_content_error(
                 file, raw_source, f"the depot has {whole:,} bytes of it, now it has {byte_count:,}"

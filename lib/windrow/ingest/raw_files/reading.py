@@ -108,13 +108,13 @@ class RawFileReader:
         """Read a file to its end, and write the chunks after those that the depot has of its raw source."""
         content = UnchangedContent(source.file, max(self.chunk_bytes, PIECE_BYTES), self.passed)
         seen = RunningDigest()
-        pieces = content.decoded(self.part)
-        if self.depot.recorded(source.raw_source) is not None:
+        pieces = content.decode(self.part)
+        if self.depot.complete_size(source.raw_source) is not None:
             for piece in pieces:
                 seen.add(piece)
             yield _portion(source, 0, FIRST - 1, seen, content.byte_count)
             return
-        start = self.depot.begun(source.raw_source)
+        start = self.depot.incomplete_size(source.raw_source)
         rest = _skip(pieces, start, seen)
         chunks = self._chunks_before(source, start, seen, bool(rest)) if start else FIRST - 1
         pieces = chain([rest], pieces)

@@ -46,7 +46,7 @@ class RecordedRules:
     window_offset: int = 0
 
     @classmethod
-    def recorded(cls, text: str) -> RecordedRules:
+    def from_json(cls, text: str) -> RecordedRules:
         """Read them from JSON. Raises IncompatibleTableError for anything else."""
         result = recorded_rules(text)
         return cls(

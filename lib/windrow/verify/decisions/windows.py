@@ -107,9 +107,9 @@ def read_history(snapshot: LedgerContents, readable: int, verified: int = 0) -> 
     history, read = snapshot.history, snapshot.versions_read
     kinds = ["", *history["kind"].to_pylist()]
     encoded = pc.fill_null(history["rules"], "").combine_chunks().dictionary_encode()
-    known = [RecordedRules.recorded(text) for text in encoded.dictionary.to_pylist()]
+    known = [RecordedRules.from_json(text) for text in encoded.dictionary.to_pylist()]
     rules = [known[index] for index in encoded.indices.to_pylist()]
-    rules = [rules[0] if rules else RecordedRules.recorded(snapshot.progress.rules), *rules]
+    rules = [rules[0] if rules else RecordedRules.from_json(snapshot.progress.rules), *rules]
     delays = np.array([rule.max_delay for rule in rules], np.int64)
     # A larger `max_delay` raises every floor, so that what was too old stays too old.
     raises = np.where(np.array(kinds) == "rules", np.diff(delays, prepend=delays[0]).clip(min=0), 0)

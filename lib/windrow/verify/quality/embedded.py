@@ -114,12 +114,12 @@ def embedded_rows(location: str, with_messages: bool) -> Iterator[tuple[int, Emb
     """
     ledger = open_ledger(location)
     for table, states in STATES.items():
-        with ledger.opened(states, table_columns(ledger.names, table, ledger.raw)) as connection:
+        with ledger.connect(states, table_columns(ledger.names, table, ledger.raw)) as connection:
             connection.execute(f"CREATE TABLE {table} AS FROM ledger")
     if with_messages:
         _load_messages(ledger)
     every = [state for states in STATES.values() for state in states]
-    with ledger.opened(tuple(every), ledger.names) as connection:
+    with ledger.connect(tuple(every), ledger.names) as connection:
         create_views(connection)
         yield ledger.version, EmbeddedRows(connection)
 
@@ -127,7 +127,7 @@ def embedded_rows(location: str, with_messages: bool) -> Iterator[tuple[int, Emb
 def _load_messages(ledger: Ledger) -> None:
     """Create `inside`, `messages` and `types`, in one pass over the messages."""
     payload = payload_bytes(ledger.payload, "one.payload", "strlen")
-    with ledger.opened(("open", "closed"), BATCHES) as connection:
+    with ledger.connect(("open", "closed"), BATCHES) as connection:
         inside = f"CREATE TABLE inside AS {INSIDE.format(rows='contents')}"
         for statement in (CONTENTS.format(payload=payload), inside, HASHES, EACH, MESSAGES):
             connection.execute(statement)

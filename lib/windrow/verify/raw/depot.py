@@ -28,7 +28,7 @@ from windrow.model.messages import COLUMNS, conform
 from windrow.reading.feed import UNREADABLE
 from windrow.reading.tables import DepotTable, Ledger, skipped_versions
 from windrow.verify.columns import as_messages, identifier
-from windrow.verify.depot import DepotMessages, add_messages, added_by, find_mapping
+from windrow.verify.depot import DepotMessages, add_messages, find_mapping, rows_added_by
 from windrow.verify.parts import PartedRows, divide
 from windrow.verify.raw.grammar import Framings
 from windrow.verify.snapshot import PARTIAL, RawRows
@@ -95,7 +95,7 @@ def _format_chunks(rows: pa.Table, ledger: Ledger) -> tuple[list[pa.Table], pa.T
 
 def _chunks(table: DepotTable, first: int, last: int, without: Collection[int]) -> Iterator[pa.Table]:
     """Yield the rows that versions added, without some versions, with `version`."""
-    for added in added_by(table, first, last, list(RAW.names), without):
+    for added in rows_added_by(table, first, last, list(RAW.names), without):
         yield added.select([*RAW.names, VERSION]).rename_columns(CHUNKS.names).cast(CHUNKS)
 
 
