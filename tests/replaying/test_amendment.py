@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.clocks import NOW, ManualClock
+from tests.conftest import one_in
 from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, Row, log, message
@@ -276,7 +277,7 @@ def test_verified(late_world: World, name: str) -> None:
 
 @pytest.mark.ci
 @pytest.mark.filterwarnings("ignore::windrow.batching.rules.ShortWindowWarning")
-@settings(max_examples=12, deadline=None)
+@settings(one_in(20), deadline=None)
 @given(
     seed=st.integers(0, 10_000), anchor=st.sampled_from(["aligned", "arrival", "event_time"]), parts=st.integers(1, 4)
 )
