@@ -75,7 +75,7 @@ class ProbedSource(EngineProxy):
     @contextmanager
     def arrivals(self, after: int, last_version: int) -> Iterator[Arrivals | None]:
         """Read the depot."""
-        with self._reading(), self.inner.arrived(after, last_version) as arrivals:
+        with self._reading(), self.inner.arrivals(after, last_version) as arrivals:
             yield None if arrivals is None else self._arrivals(arrivals)
 
     def stream(self, after: int, last_version: int, handle: Callable[[Arrivals], None]) -> bool:

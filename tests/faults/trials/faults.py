@@ -15,6 +15,7 @@ from tests.faults.trials import (
     catalogs,
     clusters,
     folds,
+    histories,
     migrations,
     mishaps,
     outputs,
@@ -51,6 +52,7 @@ class Fault:
 
 FAULTS = [
     Fault("SIGKILL at a random moment", processes.killed_at_random, 4, 10),
+    Fault("random rules and messages, drivers that die at any point", histories.played, spark=10),
     Fault("SIGKILL at a named point", processes.killed_at_a_point, 2, 5),
     Fault("lost reply", mishaps.lost_reply, spark=10),
     Fault("failing commit", mishaps.failing_commit, spark=10),
