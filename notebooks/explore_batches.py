@@ -2,8 +2,8 @@
 # MAGIC %md
 # MAGIC # Explore closed batches
 # MAGIC
-# MAGIC A closed batch is one row, with its messages inside. This notebook queries closed batches in SQL and as frames,
-# MAGIC explodes their messages, and draws one key. It writes to no table.
+# MAGIC A closed batch is one row, with its messages inside. This notebook queries closed batches in SQL and as
+# MAGIC DataFrames, explodes their messages, and draws one key. It writes to no table.
 # MAGIC
 # MAGIC Parameters: `ledger` (path or catalog name), `key`, `begin` (ISO 8601, UTC) and `seconds` for the picture.
 # MAGIC [tables.md](../docs/tables.md) explains the columns.
@@ -24,7 +24,7 @@ at.views()  # closed_batches, open_batches, closed_messages, rejected_messages, 
 # MAGIC ## How many, how large, how long
 # MAGIC
 # MAGIC `open_reason` says why a window began: with a message, or because a second message of a type (`conflict`) or too
-# MAGIC many bytes (`size`) split the window before.
+# MAGIC many bytes (`size`) split the previous window.
 
 # COMMAND ----------
 
@@ -47,7 +47,7 @@ at.views()  # closed_batches, open_batches, closed_messages, rejected_messages, 
 # MAGIC %md
 # MAGIC ## The messages inside
 # MAGIC
-# MAGIC `closed_messages` has one row for each message. The frame below explodes the messages by hand, to show which
+# MAGIC `closed_messages` has one row for each message. The DataFrame below explodes the messages by hand, to show which
 # MAGIC types arrive late.
 
 # COMMAND ----------
@@ -80,7 +80,7 @@ at.show(by_type)
 # MAGIC %md
 # MAGIC ## Messages in no batch
 # MAGIC
-# MAGIC The share of each source that was rejected. [why_rejected](why_rejected.py) explains single messages.
+# MAGIC Each source's share of rejected messages. [why_rejected](why_rejected.py) explains single messages.
 
 # COMMAND ----------
 

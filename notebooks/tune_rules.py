@@ -2,12 +2,12 @@
 # MAGIC %md
 # MAGIC # Which window, which max_delay?
 # MAGIC
-# MAGIC This notebook batches the messages of the depot under other rules: how many batches, how many rejections, how
-# MAGIC long a message waits. Only the algorithm runs, on the driver, over the last `messages` messages. It writes to no
-# MAGIC table. A depot at a path needs no Spark.
+# MAGIC This notebook batches the depot's messages under other rules and shows how many batches and rejections result,
+# MAGIC and how long messages wait. Only the algorithm runs, on the driver, over the last `messages` messages. It writes
+# MAGIC to no table. A depot at a path needs no Spark.
 # MAGIC
-# MAGIC Parameters: `depot`, `ledger`, `key`, `windows` and `delays` (durations separated by commas; empty: to suit the
-# MAGIC messages), `keep_percent` (percent of messages that should not be too old), `messages`.
+# MAGIC Parameters: `depot`, `ledger`, `key`, `windows` and `delays` (durations separated by commas; empty: chosen to
+# MAGIC suit the messages), `keep_percent` (percentage that should not be too old), `messages`.
 # MAGIC [tune.md](../docs/howto/tune.md) explains the results.
 
 # COMMAND ----------
@@ -53,7 +53,7 @@ at.show(tuned.select(["window", "max_delay", *costs]))
 # MAGIC %md
 # MAGIC ## Rounds of measurements that stay whole
 # MAGIC
-# MAGIC In percent, under each `split_at`, with `on_repeat = "keep"` and with `window_anchor = "aligned"`.
+# MAGIC In percent, for each `split_at`, for `on_repeat = "keep"` and for `window_anchor = "aligned"`.
 
 # COMMAND ----------
 

@@ -2,11 +2,11 @@
 # MAGIC %md
 # MAGIC # Watch a running batcher
 # MAGIC
-# MAGIC How far the ledger has read, what waits, how long microbatches take, and whether something needs attention. Run
-# MAGIC it again for current figures. It changes nothing.
+# MAGIC This notebook shows how far the ledger has read, what waits, how long microbatches take, and whether anything
+# MAGIC needs attention. Rerun it for current figures. It changes nothing.
 # MAGIC
 # MAGIC Parameters: `depot`, `ledger` (paths or catalog names), `minutes` for the pictures (0: all). `windrow status
-# MAGIC --watch` is the same for a terminal, `windrow status --fail-if` for alarms:
+# MAGIC --watch` does the same in a terminal, `windrow status --fail-if` raises alarms:
 # MAGIC [operations.md](../docs/operations.md).
 
 # COMMAND ----------
@@ -40,7 +40,7 @@ at.views()
 # MAGIC %md
 # MAGIC ## What waits
 # MAGIC
-# MAGIC The versions in the depot's log that no microbatch has read yet.
+# MAGIC The depot versions that no microbatch has read yet.
 
 # COMMAND ----------
 
@@ -87,7 +87,7 @@ at.show(f"{waiting.num_rows} versions wait.")
 # MAGIC %md
 # MAGIC ## What needs attention
 # MAGIC
-# MAGIC The limits are examples: set your own. A job that runs this cell and fails if `look` is true is an alarm.
+# MAGIC The limits are examples: set your own. For an alarm, run this cell in a job that fails if `look` is true.
 
 # COMMAND ----------
 
@@ -117,8 +117,8 @@ at.show(f"{waiting.num_rows} versions wait.")
 # MAGIC ## Pictures: messages, phases, lag
 # MAGIC
 # MAGIC `newest_ms` and `oldest_ms` are the age of the newest message at the start of a microbatch, for the source
-# MAGIC furthest ahead and for the one furthest behind. While a backlog is worked off, the line falls. The duration of
-# MAGIC a commit is computed from its time in Delta's log, as far back as the log goes.
+# MAGIC furthest ahead and the source furthest behind. While a backlog is worked off, the line falls. The duration of a
+# MAGIC commit is computed from its time in Delta's log, as far back as the log goes.
 
 # COMMAND ----------
 

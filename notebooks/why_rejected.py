@@ -3,11 +3,11 @@
 # MAGIC # Why was my message rejected?
 # MAGIC
 # MAGIC A message is in exactly one batch, or in `rejected_messages` with the reason. This notebook looks one up: what
-# MAGIC happened to it, by how much it missed, what would have kept it, and a picture of the time around it. It writes
-# MAGIC to no table.
+# MAGIC happened to it, how far it missed the limit, what would have kept it, and a picture of the time around it. It
+# MAGIC writes to no table.
 # MAGIC
 # MAGIC Parameters: `ledger` (path or catalog name), `key`, `type`, and `time` (the message's event time, ISO 8601,
-# MAGIC UTC). An empty parameter means any; of several messages, the one that missed most is shown.
+# MAGIC UTC). An empty parameter matches any; of several messages, the one that missed the limit most is shown.
 # MAGIC [batching.md](../docs/batching.md) explains the rules.
 
 # COMMAND ----------
@@ -34,8 +34,8 @@ rejected.createOrReplaceTempView("asked")
 # MAGIC %md
 # MAGIC ## The reasons
 # MAGIC
-# MAGIC `raised` counts messages that arrived after others, or a tick, had moved the clock of their source further. If
-# MAGIC most rejections are of this kind, give each device its own `source`.
+# MAGIC `raised` counts messages that arrived after others, or a tick, had advanced their source's clock. If most
+# MAGIC rejections are of this kind, give each device its own `source`.
 
 # COMMAND ----------
 
@@ -101,8 +101,8 @@ if mine is not None:
 # MAGIC %md
 # MAGIC ## What `max_delay` would have kept
 # MAGIC
-# MAGIC This looks at the messages that were too old, by their age when they were processed. [tune_rules](tune_rules.py)
-# MAGIC tries other rules on all messages.
+# MAGIC This covers the messages that were too old, by their age when processed. [tune_rules](tune_rules.py) tries other
+# MAGIC rules on all messages.
 
 # COMMAND ----------
 
