@@ -137,7 +137,7 @@ class ColumnMapping:
 
         def convert(attempt: Attempt, type_: pa.DataType, column: str) -> str:
             kind = spark_type(type_)
-            if self.rejects and kind != "STRING":  # text is not checked: the depot may already contain it
+            if self.rejects and kind != "STRING":  # text is not checked: it may come unchanged from the depot
                 attempt = attempt.cast(kind, column, fault_on_spark)
             else:
                 attempt = replace(attempt, value=f"CAST({attempt.value} AS {kind})")
@@ -206,7 +206,7 @@ class ColumnMapping:
     ) -> pa.RecordBatchReader:
         """Return the messages of `rows`, batch by batch and in order, without Spark.
 
-        Raises ExpressionError here if an expression cannot be translated, and while reading if it cannot take a value.
+        Raises ExpressionError here if an expression cannot be translated, and while reading if it fails on a value.
         """
         reader = rows.to_reader(max_chunksize=ROWS_AT_ONCE) if isinstance(rows, pa.Table) else rows
         select, types = self.duckdb_select(reader.schema, payload_type), messages.schema(payload_type)

@@ -128,7 +128,7 @@ def java_to_re2(text: str) -> str | None:
     """Return a Java pattern in RE2 syntax, None if it may mean something else there."""
     if not PATTERN.fullmatch(text):
         return None
-    # # Java's $ also matches before a line end at the end of the text, but never inside \r\n.
+    # Java's $ also matches before a line end at the end of the text, but never inside \r\n.
     if text.endswith("$") and ("|" in re.sub(r"\([^()]*\)", "", text) or EATS_RETURN.search(text)):
         return None
     return re.sub(r"\[.*?\]|\\.|\.|\$$", lambda part: RE2.get(part[0], part[0]), text)
@@ -139,7 +139,7 @@ def _lettered(text: str) -> str:
     return f"CASE WHEN regexp_matches({text}, '{STRANGE_LETTER}') THEN {strange} ELSE {text} END"
 
 
-# # All but the letters whose case Java and DuckDB change alike in any version of Unicode, and those without case.
+# All but the letters whose case Java and DuckDB change alike in any version of Unicode, and those without case.
 STRANGE_LETTER = (
     r"[^\x00-\xDE\xE0-\x{12F}\x{131}-\x{148}\x{14A}-\x{17F}\x{300}-\x{33F}\x{400}-\x{45F}\x{2000}-\x{206F}"
     r"\x{2E80}-\x{9FFF}\x{AC00}-\x{D7A3}\x{1F000}-\x{1FAFF}]"
@@ -163,7 +163,7 @@ ARGUMENTS: dict[str, Callable[[TypedSql], str | None]] = {
     "start": _fixed(int, lambda number: number > 0),
     "count": _fixed(int, lambda number: number >= 0),
     "utf8": _fixed(str, lambda text: text.upper() == "UTF-8"),
-    # # Before 4.2, a pattern with a character beyond these matches nothing in Spark.
+    # Before 4.2, a pattern with a character beyond these matches nothing in Spark.
     "like": _fixed(str, lambda text: "\\" not in text and all(letter <= "\uffff" for letter in text)),
     "pattern": lambda value: _pattern(value.literal),
     "endless": lambda value: None if str(value.literal).endswith("$") else _pattern(value.literal),

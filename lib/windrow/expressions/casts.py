@@ -116,16 +116,16 @@ FORMS = {
         rf"{BLANK}{DAY}[ T]{TIME}{ZONE}{BLANK}": r"\1 \2\3\4",
     },
 }
-# # Texts of other forms that Spark may still read: DuckDB has no other digits and errs in exponents (90e-3).
+# Texts of other forms that Spark may still read: DuckDB has no other digits and errs in exponents (90e-3).
 UNSURE = {
     **dict.fromkeys(("INT", "BOOLEAN"), "$."),
     "DOUBLE": rf"^{SPACE}[+-]?(?:0[xX].*|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?){SPACE}$",
     "DECIMAL": rf"^{SPACE}[+-]?(?:\pN+\.?\pN*|\.\pN+)(?:[eE][+-]?\pN+)?{SPACE}$",
-    # # A year of four to six digits, alone or with a month, or a time of day; Spark accepts no other text with digits.
+    # A year of four to six digits, alone or with a month, or a time of day; Spark accepts no other text with digits.
     "TIMESTAMP": rf"^{BLANK}[+-]?(?:[0-9]{{4,6}}(?:-[0-9]|{BLANK}$)|T[0-9]|[0-9]{{1,2}}:)",
 }
-# # The text of a DOUBLE in Java's form: the fewest digits that read back the same, but two where one digit is less
-# near, which happens only up to {tiny}.
+# The text of a DOUBLE in Java's form: the fewest digits that read back the same, but two where one digit is less near,
+# which happens only up to {tiny}.
 FEW = "CASE WHEN abs({x}) <= {tiny} THEN format('{{:.1e}}', {exact}) ELSE CAST({x} AS STRING) END"
 WHOLE, POWER = rf"regexp_extract({FEW}, '^-?(\d+)', 1)", f"regexp_extract({FEW}, 'e(.*)', 1)"
 DIGITS_READ = rf"({WHOLE} || regexp_extract({FEW}, '\.(\d+)', 1))"
@@ -138,7 +138,7 @@ FLOAT_TEXT = (
     f"|| 'E' || ({EXPONENT} + coalesce(TRY_CAST({POWER} AS INT), 0)) END"
 )
 DOUBLE_TEXT = FLOAT_TEXT.replace("{tiny}", "1e-322").replace("{exact}", "{x}")
-# # A FLOAT comes as its shortest text; a number this short has the same digits as a DOUBLE.
+# A FLOAT comes as its shortest text; a number this short has the same digits as a DOUBLE.
 SINGLE_TEXT = FLOAT_TEXT.replace("{tiny}", "1e-43").replace("{exact}", "CAST({x} AS FLOAT)")
 CASTS = {
     **dict.fromkeys(("INT INT", "INT DECIMAL", "DECIMAL DECIMAL", "INT DOUBLE"), "{cast}({x} AS {type})"),

@@ -42,14 +42,14 @@ JSON = {
     "DATE": "('\"' || strftime({x}, '%Y-%m-%d') || '\"')",
     "TIMESTAMP": "('\"' || strftime(make_timestamp({x}), '%Y-%m-%dT%H:%M:%S.%gZ') || '\"')",
 }
-# # A step in a path of get_json_object: a field by name or, not at the start, an element by number.
+# A step in a path of get_json_object: a field by name or, not at the start, an element by number.
 STEP = re.compile(r"""\.([\w@:-]+)|\['([\w@:. -]+)'\]|(?<!\$)\[(\d+)\]""")
-# # DuckDB reads JSON that Jackson, Spark's parser, refuses: trailing commas, NaN, and JSON beyond Jackson's limits.
+# DuckDB reads JSON that Jackson, Spark's parser, refuses: trailing commas, NaN, and JSON beyond Jackson's limits.
 LAX = (
     r",[ \t\r\n]*[}\]]|[:,\[][ \t\r\n]*-?(?i:nan|inf(?:inity)?)[ \t\r\n]*[,}\]]|[0-9.]{1000}|"
     r"(?:[\[{][^\[{]*){1000}"
 )
-# # An object or array in which Spark writes a number or a character differently from DuckDB.
+# An object or array in which Spark writes a number or a character differently from DuckDB.
 UNLIKE = r"[0-9][eE][-+]?[0-9]+[,}\]]|[0-9]{8}\.[0-9]+[,}\]]|[^0-9.]0\.000|\\u|\x7F|[\x{10000}-\x{10FFFF}]"
 MEMBER = r"""CASE
 WHEN NOT coalesce(regexp_matches({x}, '^[ \t\r\n]*\{{'), false) THEN NULL

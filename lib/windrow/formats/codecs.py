@@ -280,7 +280,7 @@ def _by_blocks(codec: str, blocks: ReadFrame) -> ReadFrame:
             with pa.CompressedInputStream(pa.PythonFile(_Pieces(blocks(source)), mode="r"), codec) as decoded:
                 while piece := decoded.read(PIECE_BYTES):
                     yield piece
-        except MemoryError:  # Arrow's is also an ArrowException; it must pass
+        except MemoryError:  # Arrow's is also an ArrowException; it must propagate
             raise
         except (OSError, pa.ArrowException) as error:
             raise CodecError(f"the {codec} data is damaged: {first_line(error)}") from error

@@ -3,8 +3,8 @@ r"""Find the columns of delimited records, in one pass and without copying.
 Quotes follow the rules of framing: a quote opens only at the start of a column, and only spaces may stand between the
 closing quote and the next delimiter. Anything else there makes the record MALFORMED, a quote that never closes OPEN. A
 record is also MALFORMED if a value of several lines precedes an unquoted value with a quote in it: RFC 4180 allows
-none, and most likely a quote was left open and then closed by the opening quote of a later value. In `1,"open\n2,",
-text"\n` the columns may fit by chance.
+none, and most likely a quote was left open and then closed by the opening quote of a later value. In
+`1,"open\n2,", text"\n` the columns may fit by chance.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _split_cells(
     end: Ints,
     kind: ByteArray,
 ) -> int:
-    # # Positions are unsigned because numba checks the sign of every signed index, which takes as long as all the rest.
+    # Positions are unsigned because numba checks the sign of every signed index, which takes as long as all the rest.
     one, two, width = np.uint64(1), np.uint64(2), np.uint64(len(field))
     mark, columns, whole = field[0], len(chosen), 0
     closing = np.uint8(max(quote, 0))

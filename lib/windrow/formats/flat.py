@@ -21,7 +21,7 @@ from windrow.formats.fields import RAW_JSON, Field
 from windrow.formats.records import FieldParser, Records
 from windrow.formats.texts import Texts
 
-# # The kind of a member, and the kinds that a field accepts. The full decoder judges ODD members.
+# The kind of a member, and the kinds that a field accepts. The full decoder judges ODD members.
 ODD, NULL, TEXT, WHOLE, FRACTION, TRUTH, RAW = 0, 1, 2, 4, 8, 16, 32
 NUMBER = WHOLE | FRACTION
 QUOTE, BACKSLASH, COLON, COMMA, OPENED, CLOSED, BLANK, TAB, LINE, RETURN = (ord(letter) for letter in '"\\:,{} \t\n\r')
@@ -114,7 +114,7 @@ def _members(
     """Find the members of plain records, mark these records, and return how many there are."""
     whole = 0
     seen = np.full(len(takes), -1, np.int64)
-    # # Records resemble each other: the name at a position is usually that of the record before, so it is remembered.
+    # Records resemble each other: the name at a position is usually that of the record before, so it is remembered.
     name_at, name_length = np.zeros(REMEMBERED, np.uint64), np.zeros(REMEMBERED, np.uint64)
     owner = np.full(REMEMBERED, -1, np.int64)
     for record in range(len(first)):

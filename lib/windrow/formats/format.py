@@ -73,7 +73,7 @@ def _using(parser: Parser, used: frozenset[str] | None) -> Parser:
     return parser if used is None or using is None else using(used)
 
 
-# # A package registers this function in the entry point group `windrow.formats`: it makes a format from settings.
+# The function that a package registers in the entry point group `windrow.formats`; it builds a format.
 Build = Callable[[FormatSettings, tuple[Field, ...]], Format]
 
 

@@ -7,8 +7,8 @@ to know where the unfinished record begins, and the state after the bytes seen s
 More than `max_record_bytes` are not a record: a quote was left open, or the delimiter is wrong. They are cut off after
 the first delimiter among them, whatever the quotes say. In `"open quote\ngood\n` with a small limit, the first line is
 cut off and `good` is a record again. Without a delimiter, bytes are cut off in pieces until one arrives. A record that
-is open at the end of its source is cut off in the same way, and so is a malformed one: in `1,"open
-quote\n2,good\n3,"closed"\n` the quote of the third line closes that of the first, and text follows.
+is open at the end of its source is cut off in the same way, and so is a malformed one: in
+`1,"open quote\n2,good\n3,"closed"\n` the quote of the third line closes that of the first, and text follows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from windrow.errors import FormatPluginError
 from windrow.formats.automaton import Automaton, ScanResult
 from windrow.formats.installed import HINT, plugin_error
 
-# # The kinds of spans: a record; bytes cut off because they are too long, open at the end of the source, next to bytes
+# The kinds of spans: a record; bytes cut off because they are too long, open at the end of the source, next to bytes
 # that never came, or malformed; or an empty line above a header.
 RECORD, OVERSIZE, OPEN, GAP, MALFORMED, BLANK = range(6)
 CARRIAGE_RETURN = ord("\r")

@@ -66,7 +66,7 @@ def delimiter_automaton(record: bytes, field: bytes = b"", quote: bytes = b"", e
         seen = _tail(place.seen + now, lines)
         passed = (place.seen + now).removesuffix(seen)
         if place == MALFORMED or passed.strip(b" "):
-            # # Only marks end the search, because the bytes between two marks are never examined one by one.
+            # Only marks end the search, because the bytes between two marks are never examined one by one.
             return MALFORMED, now in record + field + quote + escape
         return (start, seen != field) if seen in lines else (Place(CLOSED, seen), False)
 

@@ -106,7 +106,7 @@ class PerRecord(FieldParser):
         return _by_record(result, record, rejects(bad), skipped)
 
     def _try(self, function: Callable[[bytes], T], record: bytes) -> tuple[T | None, RecordError | None]:
-        """Return what a function of the package returns, or why the record is bad. Raises FormatPluginError."""
+        """Return the result of a function of the package, or why the record is bad. Raises FormatPluginError."""
         try:
             return function(record), None
         except UnicodeError as error:

@@ -99,7 +99,7 @@ class FieldParser:
     ) -> ParseResult:
         """Join the values of the fields, one for each number in `record`; add bad records to those already `refused`.
 
-        The reason is that of a record's first bad field.
+        A record's first bad field gives the reason.
         """
         good, values, reasons = np.ones(record.size, np.bool_), [], [empty_table(REJECTS), *refused]
         for field, converted in zip(self.fields, columns, strict=True):

@@ -57,7 +57,7 @@ class FormatSettings(SettingsSection):
         return name
 
     def recorded_text(self) -> str | None:
-        """Return the settings that differ from the defaults as JSON for the history; None if none does.
+        """Return, as JSON for the history, the settings that differ from the defaults; None if none does.
 
         Fields keep their order, which in many formats says where each one is.
         """
@@ -66,5 +66,5 @@ class FormatSettings(SettingsSection):
 
     @classmethod
     def of_record(cls, text: str | None) -> FormatSettings:
-        """Return the settings that the history recorded; a record without `strict` converted all fields."""
+        """Return the settings that the history recorded; before `strict` existed, all fields were converted."""
         return cls.model_validate({"strict": True} | json.loads(text or "{}"))

@@ -18,7 +18,7 @@ import numpy as np
 from windrow.columnar.blocks import load_u64
 from windrow.columnar.compiled import ByteArray, Flags, Ints, always_inlined, compile_lazily, inline
 
-# # The fields of a time; UNSAID marks optional ones that were not given. Then come the other kinds of steps.
+# The fields of a time; UNSAID marks optional ones that were not given. Then come the other kinds of steps.
 YEAR, SHORT_YEAR, MONTH, DAY, HOUR, HALF_HOUR, MINUTE, SECOND, FRACTION, ZONE, HALF = range(11)
 PARTS, UNSAID = 11, -1
 LITERAL, MAY_END, MAY_END_OR_ZONE, PARTED, NAME, SHORT_NAME = range(PARTS, 17)
@@ -40,8 +40,8 @@ LENGTHS = np.array([len(name) for name in MONTHS], np.int64)
 SHORT_LENGTH, CENTURY_BEGINS = 3, 69  # as in POSIX: 69 is 1969, 68 is 2068
 DAY_SECONDS, FIRST_SECOND, LAST_SECOND = 86_400, -62_135_596_800, 253_402_300_799
 ZERO, NINE, SMALL, PLUS, MINUS, POINT, COLON, BLANK, A, M, P, T, Z = (ord(letter) for letter in "09 +-.: ampTZ")
-# # A time in the usual form: its separators, addends that set the highest bit of a byte that is too large, where the
-# time of day and the second begin, and its length without a fraction and with the longest one.
+# A time in the usual form: its separators, addends that set the highest bit of a byte that is too large, where the time
+# of day and the second begin, and its length without a fraction and with the longest one.
 DATE, TIME, TIME_BEHIND_BLANK = (np.frombuffer(text, "<u8")[0] for text in (b"0000-00-", b"00T00:00", b"00 00:00"))
 DATE_DIGITS, TIME_DIGITS = (
     np.frombuffer(bytes(0x76 if letter == "0" else 0x7F for letter in text), "<u8")[0]
@@ -86,7 +86,7 @@ class TimePattern:
 
 
 def _apart(steps: Ints) -> Ints:
-    """Require all digits of numbers that touch each other, because it would be ambiguous where one ends."""
+    """Require all digits of numbers that touch each other; otherwise, where one ends would be ambiguous."""
     number = steps[:, 0] <= FRACTION
     touching = np.append(number[1:], False) | np.append(False, number[:-1])
     touched = touching & (steps[:, 0] < FRACTION)

@@ -57,7 +57,7 @@ class Decompression:
         return decompression
 
     def _as_they_are(self, steps: list[Step]) -> list[Step]:
-        """Return the steps after the bytes that another codec left, which get the version of the first step."""
+        """Return the bytes that another codec left, in the version of the first step, and then the steps."""
         kept, first = ByteRun.of_chunks(self.source.encoded), steps[0] if steps else None
         if first is None or not kept.buffer.size:
             return steps

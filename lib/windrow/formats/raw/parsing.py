@@ -189,7 +189,7 @@ def _lines(spans: RecordSpans, start: int, end: int, framing: DelimitedFraming) 
         return None
     rest = spans.buffer[start + first : end]
     framed = framing.frame(rest, 0, 0, last=not content.endswith(delimiter))
-    # # The parser rejects a malformed line, as it would anywhere.
+    # The parser rejects a malformed line, as it would anywhere.
     if framed.tail != len(rest) or not np.isin(framed.kind, (RECORD, MALFORMED)).all():
         return None
     return [start + first, *(framed.end + start + first).tolist()]

@@ -110,7 +110,7 @@ class RawSourceState:
             [QueuedChunk.of(*(row[name] for name in names)) for row in rows if row is not own], key=attrgetter("number")
         )
         encoded = [chunk for chunk in kept if chunk.number < own["chunk"]]
-        # # The row of a chunk that had to wait has the version in which the chunk arrived.
+        # The row of a chunk that had to wait has the version in which the chunk arrived.
         places = framing.get("encoded", ())
         encoded = [
             piece._replace(offset=at, version=version) for piece, (at, version) in zip(encoded, places, strict=True)
