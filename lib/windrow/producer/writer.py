@@ -119,8 +119,8 @@ class DepotWriter:
     def resume_sequence(self, name: str, sequence: int, note: str) -> int:
         """Return the number after which the commit with this `note` continues.
 
-        It is `sequence`, unless this process has since committed under the same name, or an earlier commit with an
-        unknown outcome is in the log after all. Raises like `append`.
+        It is `sequence`, unless this process has committed under the same name since it was read, or an earlier commit
+        with an unknown outcome is in the log after all. Raises like `append`.
         """
         sequence = max(sequence, self._own.get(name, 0))
         doubt, after, _ = self._doubts.get(name, (None, 0, 0))
