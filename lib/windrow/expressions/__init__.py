@@ -1,9 +1,9 @@
-"""Column mappings: Spark SQL expressions of the user from the columns of an input to those of a message.
+"""Column mappings: the user's Spark SQL expressions that make the columns of a message from those of an input.
 
 Spark runs the text unchanged. For the embedded engine, sqlglot parses it and Windrow translates it to DuckDB's SQL by
 the types of the input, because the same function can differ between the two systems (a cast of a decimal to an integer
 truncates in one and rounds in the other). Anything that the translation does not know is refused before the input is
-read. So both engines give the same value, or one of them an error, but never silently another value. The text of a
+read. So both engines give the same value, or one of them an error, but never silently different values. The text of a
 float is the same from Java 19 on; an older Java writes some with other digits, which read back the same (JDK-4511638).
 """
 
@@ -80,10 +80,9 @@ class ColumnMapping:
     ) -> ColumnMapping:
         """Complete `expressions` over an input with `columns`: a message column left out maps to its own name.
 
-        `section` is their place in windrow.toml. In `[depot.columns]` `received_at` has no default, and a
-        time that cannot be cast is NULL. Raises ExpressionError for an unknown or
-        missing column, and for a text that is no expression, may give another value when run again, or looks beyond
-        its row.
+        `section` is their place in windrow.toml. In `[depot.columns]` `received_at` has no default, and a time that
+        cannot be cast is NULL. Raises ExpressionError for an unknown or missing column, and for a text that is not an
+        expression, may give another value when run again, or depends on other rows.
         """
         for name in expressions.keys() - messages.COLUMNS.keys():
             hint = closest_name(name, list(messages.COLUMNS))
@@ -110,7 +109,7 @@ class ColumnMapping:
     ) -> ColumnMapping | None:
         """Return the mapping of a depot with `columns`; None if these are the columns of a message.
 
-        A column whose name differs only in case is mapped too, because it would count as missing otherwise. Raises
+        A column whose name differs only in case is mapped too, because otherwise it would count as missing. Raises
         ExpressionError if a column is missing and nothing is mapped to it.
         """
         own = {name for name in columns if name.lower() in messages.COLUMNS}
@@ -123,7 +122,7 @@ class ColumnMapping:
         return {resolve(root, columns) for _, text in self.expressions for root in _roots(_parse(text, strict=False))}
 
     def payload_type(self, schema: pa.Schema) -> pa.DataType:
-        """Return the payload's type where none is set: binary if a binary column is taken as it is, else text."""
+        """Return the payload's type where none is set: binary for a binary column mapped unchanged, else text."""
         text = dict(self.expressions)["payload"]
         name = text[1:-1].replace("``", "`") if text.startswith("`") else text
         taken = [field for field in schema if field.name.lower() == name.lower()]
@@ -132,13 +131,13 @@ class ColumnMapping:
     def spark_select(self, payload_type: pa.DataType | None = None) -> list[str]:
         """Return the select expressions for Spark, each cast to its column's type; payload is STRING by default.
 
-        A struct takes its fields by their names.
+        The fields of a struct are matched by name.
         """
         types, select, faults = messages.schema(payload_type), list[str](), list[str | None]()
 
         def convert(attempt: Attempt, type_: pa.DataType, column: str) -> str:
             kind = spark_type(type_)
-            if self.rejects and kind != "STRING":  # text is not looked at: it may be what the depot has
+            if self.rejects and kind != "STRING":  # text is not checked: it may come unchanged from the depot
                 attempt = attempt.cast(kind, column, fault_on_spark)
             else:
                 attempt = replace(attempt, value=f"CAST({attempt.value} AS {kind})")
@@ -170,7 +169,7 @@ class ColumnMapping:
     ) -> list[str]:
         """Return the select expressions for DuckDB over rows of `schema`, in which times are plain counts.
 
-        An `attempt` has NULL for values that cannot be cast, and SQL that says which. Raises ExpressionError for what
+        With `attempt`, values that cannot be cast are NULL, and extra SQL says which. Raises ExpressionError for what
         is not known to give the same values as on Spark.
         """
         types, select, faults = messages.schema(payload_type), list[str](), list[str]()
@@ -207,8 +206,7 @@ class ColumnMapping:
     ) -> pa.RecordBatchReader:
         """Return the messages of `rows`, batch by batch and in order, without Spark.
 
-        Raises ExpressionError here for what cannot be translated, and while reading for a value that an expression
-        cannot take.
+        Raises ExpressionError here if an expression cannot be translated, and while reading if it fails on a value.
         """
         reader = rows.to_reader(max_chunksize=ROWS_AT_ONCE) if isinstance(rows, pa.Table) else rows
         select, types = self.duckdb_select(reader.schema, payload_type), messages.schema(payload_type)
@@ -233,7 +231,7 @@ class ColumnMapping:
                 yield from made.cast(types).to_batches()
 
     def _project(self, rows: Any, select: list[str], schema: pa.Schema, types: pa.Schema) -> pa.Table:
-        """Return the messages of rows; only if a value cannot be cast, look which."""
+        """Return the messages of rows; only if a value cannot be cast, find out which."""
         import duckdb
 
         try:
@@ -249,7 +247,7 @@ class ColumnMapping:
             self._blame(rows, select, error)
 
     def _blame(self, rows: Any, select: list[str], error: Exception) -> NoReturn:
-        """Raise an error that names the expression that failed, the first one that fails alone, and the row."""
+        """Raise an error that names the row and the failed expression: the first one that fails alone."""
         for (name, text), sql in zip(self.expressions, select, strict=False):
             failing = _first_failing(rows, sql)
             if failing is not None:
@@ -272,7 +270,7 @@ class ColumnMapping:
 
 
 def _first_failing(rows: Any, sql: str) -> tuple[int, Exception] | None:
-    """Return the first row that an expression fails for, and its error, by a bisection; None if there is none."""
+    """Find, by bisection, the first row for which an expression fails, and its error; None if there is none."""
     import duckdb
 
     def failure(start: int, stop: int) -> Exception | None:
@@ -297,7 +295,7 @@ def recorded_text(columns: dict[str, str]) -> str | None:
 
 
 def _require_all(lacking: Sequence[str], section: str, columns: Sequence[str]) -> None:
-    """Raise ExpressionError if columns of a message are lacking, with all of them."""
+    """Raise ExpressionError if columns of a message are lacking, and name all of them."""
     if not lacking:
         return
     where = "it comes" if len(lacking) == 1 else "they come"
@@ -317,8 +315,8 @@ def _default(name: str, columns: Sequence[str]) -> str | None:
 def _parser(*, strict: bool) -> Any:
     """Return a parser of Spark SQL that keeps calls as they are written.
 
-    sqlglot's own renames functions, and drops arguments, on the way to its common language. A strict one knows no
-    special forms of arguments either, but that of CAST.
+    sqlglot's own parser renames functions and drops arguments to reach its common language. A strict parser knows no
+    special forms of arguments either, except that of CAST.
     """
     from sqlglot.dialects.spark import Spark
 
@@ -328,7 +326,7 @@ def _parser(*, strict: bool) -> Any:
 
 
 def _parse(text: str, *, strict: bool) -> Any:
-    """Return the tree of an expression; a strict one holds only what is read as Spark reads it."""
+    """Return the tree of an expression; if `strict`, refuse what sqlglot reads differently from Spark."""
     import sqlglot
 
     parser, tokens = _parser(strict=strict), _tokens(text)
@@ -356,7 +354,7 @@ def _tokens(text: str) -> list[Any]:
 
 
 def _without_stars(text: str, columns: Sequence[str]) -> str:
-    """Return an expression with its stars expanded: the rows of an engine have more columns than the input."""
+    """Return an expression with its stars expanded, because an engine's rows have more columns than the input."""
     tokens, parts, end = _tokens(text), [], 0
     for before, token, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
         if token.token_type.name != "STAR" or before.token_type.name not in ("L_PAREN", "COMMA"):
@@ -370,7 +368,7 @@ def _without_stars(text: str, columns: Sequence[str]) -> str:
 
 
 def _check(text: str, columns: Sequence[str]) -> None:
-    """Refuse, for both engines, unknown functions, non-deterministic ones, and those that need other rows."""
+    """Refuse, for both engines, unknown columns, non-deterministic functions, and those that need other rows."""
     from sqlglot import exp
 
     tree = _parse(text, strict=False)
@@ -395,7 +393,7 @@ def _roots(tree: Any) -> set[str]:
 
 
 def _check_tokens(text: str, tokens: Sequence[Any]) -> None:
-    """Refuse text that sqlglot silently parses in another way than Spark."""
+    """Refuse text that sqlglot silently parses differently from Spark."""
     before = ""
     for token in tokens:
         written, kind = text[token.start : token.end + 1], token.token_type.name

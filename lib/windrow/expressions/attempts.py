@@ -1,9 +1,9 @@
 """Attempts: an expression that gives NULL where a value cannot be cast, and another one that says which value it was.
 
-Both are Spark SQL, made of the text of the user's expression: `CAST` becomes `TRY_CAST`, and so on. So the engines,
-which run them as any other expression, agree on what is invalid. Only what is surely evaluated is rewritten: a cast
-below AND, OR or a lambda stays as it is, and stops the run where it fails. A cast in a branch of CASE, `if` or
-`coalesce` counts where its branch is taken.
+Both are Spark SQL, made from the user's expression: `CAST` becomes `TRY_CAST`, and so on. So the engines, which run
+them like any other expression, agree on what is invalid. Only what is surely evaluated is rewritten: a cast below AND,
+OR or a lambda stays as it is, and stops the run if it fails. A cast in a branch of CASE, `if` or `coalesce` counts only
+if its branch is taken.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-MAX_QUOTED = 200  # letters of an invalid value in a rejection
+MAX_QUOTED = 200  # characters of an invalid value in a rejection
 # The most seconds and milliseconds whose microseconds have 64 bits.
 MAX_COUNT = {"timestamp_seconds": 9_223_372_036_854, "timestamp_millis": 9_223_372_036_854_775}
 UTF_8 = ("'UTF-8'", '"UTF-8"')
@@ -43,18 +43,18 @@ class Attempt:
 
 
 def first_fault(*faults: str | None) -> str | None:
-    """Return SQL for the first of some faults."""
+    """Return SQL for the first fault that is not NULL."""
     some = [fault for fault in faults if fault]
     return f"coalesce({', '.join(some)})" if len(some) > 1 else some[0] if some else None
 
 
 def sentence_parts(column: str, type_: str) -> tuple[str, str]:
-    """Return the texts before and after a value in the sentence that it cannot be cast."""
+    """Return the texts around a value in the sentence that says it cannot be cast."""
     return f"{column}: '", f"' {_what(type_)}"
 
 
 def fault_on_spark(value: str, type_: str, column: str) -> str:
-    """Return what is wrong with a cast, as Spark says it."""
+    """Return Spark SQL that says what is wrong with a cast."""
     if type_ == "STRING":
         text = f"CAST(({value}) AS STRING)"
         return f"CASE WHEN NOT is_valid_utf8({text}) THEN {_sentence(column, f'hex({text})', _what(type_))} END"
@@ -63,7 +63,7 @@ def fault_on_spark(value: str, type_: str, column: str) -> str:
 
 
 def fault_embedded(value: str, type_: str, column: str) -> str:
-    """Return what is wrong with a cast, for the translation, which knows the types."""
+    """Return a marker of a failed cast for the translation, which knows the types."""
     before, after = map(_quote, sentence_parts(column, type_))
     return f"{MARKER}(CAST(({value}) AS {type_}), {before}, {after})"
 
@@ -82,7 +82,7 @@ def _quote(text: str) -> str:
 
 
 def attempt_at(text: str, tokens: Sequence[Any], column: str, fault: Fault) -> Attempt:
-    """Return the attempt at the expression of a column, from its text and the tokens (sqlglot's) of the text."""
+    """Return the attempt at the expression of a column, from its text and sqlglot's tokens of the text."""
     kinds = [token.token_type.name for token in tokens]
     # A word after a dot is the name of a field, whatever it means elsewhere.
     kinds = [MEMBER if before == "DOT" else kind for before, kind in zip(["", *kinds], kinds, strict=False)]
@@ -91,7 +91,7 @@ def attempt_at(text: str, tokens: Sequence[Any], column: str, fault: Fault) -> A
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
-    """The text of a column's expression, its tokens and what kinds they are, and how faults are told."""
+    """The text of a column's expression, its tokens and their kinds, and the function that writes faults."""
 
     text: str
     tokens: Sequence[Any]
@@ -100,7 +100,7 @@ class Rewriting:
     fault: Fault
 
     def attempt(self, start: int, stop: int) -> Attempt:
-        """Return the attempt at the tokens of a range, which are one expression, perhaps with its name."""
+        """Return the attempt at the tokens of a range, which form one expression, perhaps with an alias."""
         if start >= stop or any(self.kinds[at] in UNSURE for at in self._outer(start, stop)):
             return Attempt(self._slice(start, stop))
         parts, faults, at = list[str](), list[str | None](), start
@@ -125,7 +125,7 @@ class Rewriting:
         return at + 1, Attempt(self._slice(at, at + 1))
 
     def _call(self, at: int, end: int) -> Attempt:
-        """Return the attempt at a call whose name is at a place."""
+        """Return the attempt at a call whose name is at this position."""
         name, parts = self.tokens[at].text.lower(), self._split(at + 2, end - 1, "COMMA")
         if name in ("cast", "try_cast"):
             return self._cast(at, end)
@@ -154,7 +154,7 @@ class Rewriting:
         return Attempt(f"TRY_CAST({value.value} AS {type_})", value.fault)
 
     def _count_attempt(self, name: str, count: Attempt) -> Attempt:
-        """Return the attempt at a time from a count, which may be too large."""
+        """Return the attempt to turn a count, which may be too large, into a time."""
         limit, value = MAX_COUNT[name], f"({count.value})"
         sentence = _sentence(self.column, f"CAST({value} AS STRING)", "is out of range")
         return Attempt(
@@ -163,12 +163,12 @@ class Rewriting:
         )
 
     def _arguments(self, at: int, opening: int, attempts: Sequence[Attempt]) -> Attempt:
-        """Return the attempts at what stands between brackets as one, with what is before them."""
+        """Return the attempts at the arguments in brackets as one, with the text before them."""
         value = self._slice(at, opening + 1) + ", ".join(attempt.value for attempt in attempts) + ")"
         return Attempt(value, first_fault(*(attempt.fault for attempt in attempts)))
 
     def _case(self, at: int, end: int) -> Attempt:
-        """Return the attempt at CASE: each branch counts where it is taken."""
+        """Return the attempt at CASE: each branch counts only if it is taken."""
         places = [place for place in self._outer(at + 1, end - 1) if self.kinds[place] in ("WHEN", "THEN", "ELSE")]
         ranges = [self.attempt(place + 1, stop) for place, stop in zip(places, [*places[1:], end - 1], strict=True)]
         kinds = [self.kinds[place] for place in places]
@@ -182,7 +182,7 @@ class Rewriting:
         return Attempt(f"CASE {operand.value} {value} END", first_fault(operand.fault, fault))
 
     def _outer(self, start: int, stop: int) -> list[int]:
-        """Return the places in a range that are within no brackets and no CASE of it."""
+        """Return the positions in a range that are inside no brackets or CASE of it."""
         places, at = [], start
         while at < stop:
             places.append(at)
@@ -190,7 +190,7 @@ class Rewriting:
         return places
 
     def _end(self, at: int, stop: int) -> int:
-        """Return the place after the brackets or the CASE that begins here."""
+        """Return the position after the brackets or the CASE that begins here."""
         depth = 0
         for place in range(at, stop):
             depth += (self.kinds[place] in OPENING) - (self.kinds[place] in CLOSING)
@@ -199,7 +199,7 @@ class Rewriting:
         return stop
 
     def _split(self, start: int, stop: int, kind: str) -> list[tuple[int, int]]:
-        """Return the ranges between the outer tokens of a kind; none of an empty range."""
+        """Return the ranges between the outer tokens of a kind; none for an empty range."""
         cuts = [at for at in self._outer(start, stop) if self.kinds[at] == kind]
         ends = [start - 1, *cuts, stop]
         return [(a + 1, b) for a, b in pairwise(ends)] if start < stop else []
@@ -223,7 +223,7 @@ def _either(condition: str, then: str | None, otherwise: str | None) -> str | No
 
 
 def _of_choice(attempts: Sequence[Attempt]) -> str | None:
-    """Return the fault of values of which the first one that is not NULL is taken."""
+    """Return the fault of a choice that takes the first value that is not NULL."""
     fault = None
     for attempt in reversed(attempts):
         fault = first_fault(attempt.fault, _either(f"({attempt.value}) IS NULL", fault, None))

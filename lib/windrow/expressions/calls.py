@@ -68,7 +68,7 @@ SOLID = re.compile(rf"\^?(?:{ATOM}\+?)+")
 
 
 def call(name: str, *values: TypedSql) -> TypedSql:
-    """Return the call of a function or an operator by the first rule that takes the values."""
+    """Return the call of a function or an operator by the first rule that accepts the values."""
     for rule in re.finditer(rf"^{re.escape(name)}\((.*?)\) (\w+) = (.*)$", RULES, re.MULTILINE):
         *first, last = rule[1].split(", ")
         arguments = [*first, *[last.strip("*")] * (len(values) - len(first) if "*" in last else 1)]
@@ -89,12 +89,12 @@ def _fill(template: str, parts: Sequence[str | None]) -> str:
 
 
 def nonzero(value: TypedSql, literal: str | int | None) -> str:
-    """Return a divisor as SQL that stops the run where it is 0."""
+    """Return SQL for a divisor that stops the run if it is 0."""
     return value.sql if literal else f"CASE {value.sql} WHEN 0 THEN error('division by zero') ELSE {value.sql} END"
 
 
 def in_one_type(*values: TypedSql) -> list[TypedSql]:
-    """Return the values in the one type in which Spark would put them together."""
+    """Return the values cast to the one type that Spark would choose for them."""
     typed = [value for value in values if value.kind != "NULL"]
     kinds, types = {value.kind for value in typed}, {value.type for value in typed}
     if len(types) == 1 and typed[0].kind in SCALARS.split():
@@ -125,10 +125,10 @@ def _pattern(text: str | int | None) -> str | None:
 
 
 def java_to_re2(text: str) -> str | None:
-    """Return a pattern of Java as RE2 writes it, None if it may mean something else there."""
+    """Return a Java pattern in RE2 syntax, None if it may mean something else there."""
     if not PATTERN.fullmatch(text):
         return None
-    # Java's $ stands before a line end at the end of the text, but never inside of \r\n.
+    # Java's $ also matches before a line end at the end of the text, but never inside \r\n.
     if text.endswith("$") and ("|" in re.sub(r"\([^()]*\)", "", text) or EATS_RETURN.search(text)):
         return None
     return re.sub(r"\[.*?\]|\\.|\.|\$$", lambda part: RE2.get(part[0], part[0]), text)
@@ -139,7 +139,7 @@ def _lettered(text: str) -> str:
     return f"CASE WHEN regexp_matches({text}, '{STRANGE_LETTER}') THEN {strange} ELSE {text} END"
 
 
-# All but the letters whose case Java and DuckDB change alike, whatever Unicode they know, and those without case.
+# All but the letters whose case Java and DuckDB change alike in any version of Unicode, and those without case.
 STRANGE_LETTER = (
     r"[^\x00-\xDE\xE0-\x{12F}\x{131}-\x{148}\x{14A}-\x{17F}\x{300}-\x{33F}\x{400}-\x{45F}\x{2000}-\x{206F}"
     r"\x{2E80}-\x{9FFF}\x{AC00}-\x{D7A3}\x{1F000}-\x{1FAFF}]"
@@ -163,7 +163,7 @@ ARGUMENTS: dict[str, Callable[[TypedSql], str | None]] = {
     "start": _fixed(int, lambda number: number > 0),
     "count": _fixed(int, lambda number: number >= 0),
     "utf8": _fixed(str, lambda text: text.upper() == "UTF-8"),
-    # Before 4.2 Spark matches nothing by a pattern with a character beyond these.
+    # Before 4.2, a pattern with a character beyond these matches nothing in Spark.
     "like": _fixed(str, lambda text: "\\" not in text and all(letter <= "\uffff" for letter in text)),
     "pattern": lambda value: _pattern(value.literal),
     "endless": lambda value: None if str(value.literal).endswith("$") else _pattern(value.literal),

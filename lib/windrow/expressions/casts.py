@@ -1,6 +1,6 @@
-"""Values of the translation, with the types of Spark, and how DuckDB casts them as Spark would.
+"""Values of the translation, with Spark's types, and how DuckDB casts them as Spark would.
 
-A time is a whole number of microseconds: neither a time zone nor a float can touch it.
+A time is a whole number of microseconds, so neither a time zone nor a float can change it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ TYPES |= dict.fromkeys(("binary", "large_binary", "binary_view"), "BINARY")
 
 @dataclass(frozen=True, slots=True)
 class TypedSql:
-    """A piece of SQL for DuckDB and the Spark type of what it gives.
+    """A piece of SQL for DuckDB and the Spark type of its result.
 
-    `literal` is the value itself where the text has a literal, `inside` the Arrow type that fields are looked up in.
+    `literal` is the value if the text is a literal, `inside` the Arrow type in which fields are looked up.
     """
 
     sql: str
@@ -40,7 +40,7 @@ class TypedSql:
 
     @property
     def kind(self) -> str:
-        """Return what operators and casts tell apart: the type without its width."""
+        """Return what operators and casts distinguish: the type without its width."""
         return "INT" if self.type in DIGITS else self.type.partition("(")[0]
 
     @property
@@ -60,14 +60,14 @@ def spark_type(type_: pa.DataType) -> str:
 
 
 def decimal(precision: int, scale: int = 0) -> str:
-    """Return a DECIMAL type, if there is one of so many digits."""
+    """Return a DECIMAL type; refuse one with too many digits."""
     if not 0 <= scale <= precision <= MAX_DIGITS:
         refuse(f"a number of more than {MAX_DIGITS} digits", "Cast to a smaller DECIMAL first.")
     return f"DECIMAL({precision}, {scale})"
 
 
 class UnsupportedExpression(Exception):
-    """A text cannot be used: the reason and a hint; the mapping knows whose text it is."""
+    """An expression cannot be used: the reason and a hint; the mapping adds which one it is."""
 
 
 def refuse(reason: str, hint: str = OTHERWISE) -> NoReturn:
@@ -82,7 +82,7 @@ def closest_name(name: str, names: Sequence[str]) -> str:
 
 
 def resolve(root: str, columns: Sequence[str]) -> str:
-    """Return the column that a name stands for; case does not tell names apart, as on Spark."""
+    """Return the column that a name stands for; case is ignored, as on Spark."""
     matching = [column for column in columns if column.lower() == root.lower()]
     if len(matching) > 1:
         refuse(f"{root!r} can be {' or '.join(matching)}", "Rename one of these columns of the input.")
@@ -116,16 +116,16 @@ FORMS = {
         rf"{BLANK}{DAY}[ T]{TIME}{ZONE}{BLANK}": r"\1 \2\3\4",
     },
 }
-# Not of these forms, and still a value for Spark: DuckDB has no other digits and errs in exponents (90e-3).
+# Texts of other forms that Spark may still read: DuckDB has no other digits and errs in exponents (90e-3).
 UNSURE = {
     **dict.fromkeys(("INT", "BOOLEAN"), "$."),
     "DOUBLE": rf"^{SPACE}[+-]?(?:0[xX].*|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?){SPACE}$",
     "DECIMAL": rf"^{SPACE}[+-]?(?:\pN+\.?\pN*|\.\pN+)(?:[eE][+-]?\pN+)?{SPACE}$",
-    # A year of four to six digits, alone or with a month, or a time of day; Spark takes no other text that has digits.
+    # A year of four to six digits, alone or with a month, or a time of day; Spark accepts no other text with digits.
     "TIMESTAMP": rf"^{BLANK}[+-]?(?:[0-9]{{4,6}}(?:-[0-9]|{BLANK}$)|T[0-9]|[0-9]{{1,2}}:)",
 }
-# The text of a DOUBLE in Java's form: the fewest digits that read back the same, but two where one is less near, which
-# happens only up to {tiny}.
+# The text of a DOUBLE in Java's form: the fewest digits that read back the same, but two where one digit is less near,
+# which happens only up to {tiny}.
 FEW = "CASE WHEN abs({x}) <= {tiny} THEN format('{{:.1e}}', {exact}) ELSE CAST({x} AS STRING) END"
 WHOLE, POWER = rf"regexp_extract({FEW}, '^-?(\d+)', 1)", f"regexp_extract({FEW}, 'e(.*)', 1)"
 DIGITS_READ = rf"({WHOLE} || regexp_extract({FEW}, '\.(\d+)', 1))"
@@ -138,7 +138,7 @@ FLOAT_TEXT = (
     f"|| 'E' || ({EXPONENT} + coalesce(TRY_CAST({POWER} AS INT), 0)) END"
 )
 DOUBLE_TEXT = FLOAT_TEXT.replace("{tiny}", "1e-322").replace("{exact}", "{x}")
-# A FLOAT comes as its shortest text; so short a number has the same digits as a DOUBLE.
+# A FLOAT comes as its shortest text; a number this short has the same digits as a DOUBLE.
 SINGLE_TEXT = FLOAT_TEXT.replace("{tiny}", "1e-43").replace("{exact}", "CAST({x} AS FLOAT)")
 CASTS = {
     **dict.fromkeys(("INT INT", "INT DECIMAL", "DECIMAL DECIMAL", "INT DOUBLE"), "{cast}({x} AS {type})"),
@@ -177,7 +177,7 @@ def cast(value: TypedSql, target: str, *, attempt: bool = False) -> TypedSql:
 
 
 def fault(value: TypedSql, target: str, before: str, after: str) -> TypedSql:
-    """Return a sentence about a value that cannot be cast, between two texts; NULL where it can."""
+    """Return the sentence that a value cannot be cast, from the texts around it; NULL if it can."""
     kind = TypedSql("", target).kind
     template = "" if value.type == target else CASTS.get(f"{value.kind} {kind}", "")
     if "{cast}" not in template and value.kind != "BINARY":
@@ -189,9 +189,9 @@ def fault(value: TypedSql, target: str, before: str, after: str) -> TypedSql:
 
 
 def _readable(text: str, kind: str, *, attempt: bool) -> str:
-    """Return a text in the form that a cast reads right; none, or one that no cast reads, if it has no such form.
+    """Return a text in the form that a cast reads correctly; NULL, or a text that no cast reads, if there is none.
 
-    What Spark might read all the same must not quietly become NULL: there TRY_CAST fails, too.
+    A text that Spark might still read must not silently become NULL: for it, TRY_CAST fails too.
     """
     whens = [
         f"WHEN regexp_matches({text}, '^{form}$') THEN regexp_replace({text}, '^{form}$', '{result}')"

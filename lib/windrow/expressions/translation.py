@@ -1,4 +1,4 @@
-"""Spark SQL to SQL for DuckDB that gives the same values, node by node; what has no rule here is refused."""
+"""Spark SQL to SQL for DuckDB that gives the same values, node by node; nodes without a rule here are refused."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ JSON = {
     "DATE": "('\"' || strftime({x}, '%Y-%m-%d') || '\"')",
     "TIMESTAMP": "('\"' || strftime(make_timestamp({x}), '%Y-%m-%dT%H:%M:%S.%gZ') || '\"')",
 }
-# What a path of get_json_object leads through: fields by name, and then elements by number.
+# A step in a path of get_json_object: a field by name or, not at the start, an element by number.
 STEP = re.compile(r"""\.([\w@:-]+)|\['([\w@:. -]+)'\]|(?<!\$)\[(\d+)\]""")
-# DuckDB reads JSON that Jackson, Spark's parser, refuses: trailing commas, NaN, and what exceeds Jackson's limits.
+# DuckDB reads JSON that Jackson, Spark's parser, refuses: trailing commas, NaN, and JSON beyond Jackson's limits.
 LAX = (
     r",[ \t\r\n]*[}\]]|[:,\[][ \t\r\n]*-?(?i:nan|inf(?:inity)?)[ \t\r\n]*[,}\]]|[0-9.]{1000}|"
     r"(?:[\[{][^\[{]*){1000}"
 )
-# An object or array in which Spark writes a number or a character in another way than DuckDB.
+# An object or array in which Spark writes a number or a character differently from DuckDB.
 UNLIKE = r"[0-9][eE][-+]?[0-9]+[,}\]]|[0-9]{8}\.[0-9]+[,}\]]|[^0-9.]0\.000|\\u|\x7F|[\x{10000}-\x{10FFFF}]"
 MEMBER = r"""CASE
 WHEN NOT coalesce(regexp_matches({x}, '^[ \t\r\n]*\{{'), false) THEN NULL
@@ -89,7 +89,7 @@ def translate(node: Any, schema: pa.Schema) -> TypedSql:
 
 
 def duckdb_field(field: pa.Field) -> pa.Field:
-    """Return the field as DuckDB gets it: a time as a count, a float32 as its shortest text, and no dictionaries."""
+    """Return the field as passed to DuckDB: a time as a count, a float32 as its shortest text, and no dictionaries."""
     type_ = _decoded_type(field.type)
     if pa.types.is_float32(type_):
         return field.with_type(pa.string())
@@ -118,7 +118,7 @@ def _member(value: TypedSql, name: str) -> TypedSql:
 
 
 def struct_fields(node: Any, schema: pa.Schema) -> tuple[dict[str, TypedSql], TypedSql | None]:
-    """Return the fields of a struct by name, and the struct if it is no call that makes one."""
+    """Return the fields of a struct by name, and the struct itself, None if a call makes it."""
     if type(node).__name__ == "Paren":
         return struct_fields(node.this, schema)
     function = node.name.lower() if type(node).__name__ == "Anonymous" else ""
@@ -161,7 +161,7 @@ def _json(node: Any, schema: pa.Schema) -> TypedSql:
                 f"the embedded engine has no JSON of {value.type}, which {column.name} is", "Name the other columns."
             )
         name = quote_text(json.dumps(column.name, ensure_ascii=False) + ":")
-        text = cast(value, "STRING").sql if value.kind in NUMBERS else ""  # others have their own way into JSON
+        text = cast(value, "STRING").sql if value.kind in NUMBERS else ""  # the other kinds have their own JSON
         members.append(f"({name} || {JSON[value.kind].format(x=value.sql, text=text)})")
     return TypedSql(f"('{{' || concat_ws(',', {', '.join(members)}) || '}}')", "STRING")
 
@@ -169,8 +169,8 @@ def _json(node: Any, schema: pa.Schema) -> TypedSql:
 def _json_member(node: Any, schema: pa.Schema) -> TypedSql:
     """Return get_json_object(text, path) as Spark finds it: the first field of a name that has a value.
 
-    What Spark reads differently, or may, is an error: JSON that is not quite JSON, a name twice, a number beyond a
-    double. Other arguments than a text and a path of names and numbers are refused.
+    JSON that Spark reads or may read differently is an error: JSON that is not strictly valid, a name twice, a number
+    beyond a double. Arguments other than a text and a path of names and numbers are refused.
     """
     values = [translate(child, schema) for child in node.expressions]
     path = str(values[-1].literal) if values else ""
@@ -203,7 +203,7 @@ def _json_member(node: Any, schema: pa.Schema) -> TypedSql:
 
 
 def _validate_text(node: Any, schema: pa.Schema) -> TypedSql:
-    """Return a text that is UTF-8; of bytes NULL if they are not, and all other text is."""
+    """Return a text that is UTF-8; invalid bytes become NULL, any other text is valid."""
     values = node.expressions[0]
     if type(values).__name__.endswith("Cast") and (value := translate(values.this, schema)).kind == "BINARY":
         return cast(value, "STRING", attempt=True)
@@ -211,7 +211,7 @@ def _validate_text(node: Any, schema: pa.Schema) -> TypedSql:
 
 
 def _fault(node: Any, schema: pa.Schema) -> TypedSql:
-    """Return what is wrong with a value that is cast, by the marker of `attempts`."""
+    """Return what is wrong with a value that is cast, from the marker of `attempts`."""
     value, before, after = node.expressions
     return fault(translate(value.this, schema), _target(value), before.name, after.name)
 

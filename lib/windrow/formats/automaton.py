@@ -34,10 +34,10 @@ GATHERING = np.uint64(0x0102040810204080)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Automaton:
-    """The transition table of `_follow`, the bytes that it must look at one by one, and which states are `open`.
+    """The transition table of `_follow`, the bytes it must examine one by one (`marks`), and the `open` states.
 
-    Every stream and every record begins in state 0. A source that ends in an `open` state ends within a record: a
-    quote or a brace is not closed. No record ends after the state `malformed` (-1: there is none).
+    Every stream and every record begins in state 0. A source that ends in an `open` state ends inside a record whose
+    quote or brace was not closed. No record ends after the state `malformed` (-1: there is none).
     """
 
     steps: npt.NDArray[np.uint32]
@@ -51,7 +51,7 @@ class Automaton:
     ) -> Automaton:
         """Build an automaton from a step function. Raises SettingsError if it has too many states.
 
-        The state `malformed` leads only to itself. Following stops where it is reached by a byte that "ends" it.
+        The state `malformed` leads only to itself. Following stops before a byte that leads there and "ends" a record.
         """
         numbers: dict[Hashable, int] = {start: 0}
         rows: list[list[tuple[int, bool]]] = []
@@ -81,7 +81,7 @@ class Automaton:
     def follow(self, buffer: ByteArray, at: int, state: int, start: int, most: int) -> ScanResult:
         """Find where records end from position `at` on, in state `state`, within a record that began at `start`.
 
-        Stops where a record would have more than `most` bytes, and before the byte that shows that it is malformed.
+        Stops where a record would have more than `most` bytes, and before the byte that shows a record to be malformed.
         """
         ends, source, marks = [], read_only(buffer), np.empty(BLOCK, np.uint8)
         room = np.empty(max(16 * BLOCK, (len(buffer) - at) // 16), np.int64)
@@ -105,7 +105,7 @@ class Automaton:
 
 
 def _tables(following: Ints, ended: Flags) -> tuple[npt.NDArray[np.uint32], ByteArray]:
-    """Return the steps and the marks, given the next state by state and byte, and whether a record ended."""
+    """Return the steps and the marks, given the next state for each state and byte, and whether a record ended."""
     quiet = _quiet(following, ended)
     table = np.zeros((len(following), 1 << ROW), np.uint32)
     table[:, :256] = following << ROW | ended
@@ -117,7 +117,7 @@ def _tables(following: Ints, ended: Flags) -> tuple[npt.NDArray[np.uint32], Byte
 
 
 def _quiet(following: Ints, ended: Flags) -> Flags:
-    """Find most bytes that do the same in every state, and of which a run does no more than a single one."""
+    """Find the largest group of bytes that act alike in every state, and of which a run acts like a single byte."""
     again = np.take_along_axis(following, following, 0)
     calm: Flags = (again == following).all(0) & ~ended.any(0)
     group = np.unique(following, axis=1, return_inverse=True)[1].ravel()
@@ -126,7 +126,7 @@ def _quiet(following: Ints, ended: Flags) -> Flags:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScanResult:
-    """Where records ended (after their delimiters), where following stopped, in which state, and the last begin."""
+    """Where records ended (after delimiters), where and in which state following stopped, and where the rest begins."""
 
     ends: Ints
     at: int
@@ -137,8 +137,8 @@ class ScanResult:
 class TransitionSummary(NamedTuple):
     """What a run of bytes does: for each state before it, the state `after` it and where records end.
 
-    `first` and `last` are the positions after the first and the last delimiter, -1 if no record ends. The `longest`
-    record between these has so many bytes.
+    `first` and `last` are the positions after the first and the last delimiter, -1 if no record ends. `longest` is the
+    size of the longest record between these.
     """
 
     after: list[int]
@@ -163,11 +163,11 @@ def _follow(
     """Write where records end, until there is little room, a record is malformed or too long, or no bytes are left.
 
     A step is the index in `steps` at which the next state begins; its lowest bit says whether a record ended. Only the
-    bytes in `marks` are looked at (or all bytes, if there are too many marks). A gap is a run of other bytes, which
-    does the same as one of them. Each state has steps for a byte, for a byte after a gap, and for a gap.
+    bytes in `marks` are examined (or all bytes, if there are too many marks). A gap is a run of other bytes, which has
+    the same effect as one of them. Each state has steps for a byte, for a byte after a gap, and for a gap.
     """
     count, most, length = 0, limit - start, np.uint64(len(buffer))
-    wrong = np.uint32(malformed) << ROW if malformed >= 0 else ~np.uint32(0)  # which is no state
+    wrong = np.uint32(malformed) << ROW if malformed >= 0 else ~np.uint32(0)  # which matches no state
     row, ended, gap_before, gap = np.uint32(state) << ROW, np.uint32(1), np.uint32(256), np.uint32(512)
     here, one, none, width = np.uint64(at), np.uint64(1), np.uint64(0), np.uint64(BLOCK)
     stop = min(length, np.uint64(limit))
@@ -204,7 +204,7 @@ def _follow(
 def _find_marks(buffer: ByteArray, at: np.uint64, marks: ByteArray, result: ByteArray) -> np.uint64:
     """Return which of the 64 bytes at a place are marks, the first byte in the lowest bit; `result` has room for them.
 
-    The compiler compares the bytes with a mark all at once. A multiplication then gathers the lowest bits of eight.
+    The compiler compares all bytes with a mark at once. A multiplication then gathers the lowest bits of eight bytes.
     """
     result[:] = 0
     for mark in marks:

@@ -1,8 +1,8 @@
-"""Codecs: streams of frames, which are recognised, decompressed and written one after the other.
+"""Codecs: streams of frames, which are recognised, decompressed and written one by one.
 
 A frame is a gzip member, a bzip2 or xz stream, a zstd or LZ4 frame, or a chunk of Snappy's framing format. It is read
-to its end and not beyond: zlib, bz2 and lzma say where that is; Arrow does not, so the blocks of zstd and LZ4 frames
-are followed here. A few compressed bytes can decode to terabytes, so the output is bounded and made in pieces.
+exactly to its end: zlib, bz2 and lzma say where that is; Arrow does not, so this module follows the blocks of zstd and
+LZ4 frames. A few compressed bytes can decode to terabytes, so the output is bounded and produced in pieces.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ XZ_MEMORY_BYTES = 2**27  # `xz -9` needs 65 MiB; a file may ask for gigabytes
 XZ_PADDING = bytes(4)
 ZSTD_BLOCK_BYTES, LZ4_BLOCK_BYTES = 2**17, 2**22
 RLE, RESERVED = 1, 3
-SKIPPABLE = b"\x50\x2a\x4d\x18"  # or another last digit in its first byte: RFC 8878, 3.1.2
+SKIPPABLE = b"\x50\x2a\x4d\x18"  # the last digit of its first byte may differ: RFC 8878, 3.1.2
 FASTEST = 1
 
 
@@ -48,13 +48,13 @@ class TruncatedFrame(CodecError):
 
 
 def require_available(codec: Codec) -> None:
-    """Raise SettingsError if the library of a codec is not here."""
+    """Raise SettingsError if the library of a codec is not available."""
     if codec in {"zstd", "lz4", "snappy"} and not pa.Codec.is_available(codec):
         raise SettingsError(f"the pyarrow that is installed has no {codec}", "Use another codec, or pyarrow's wheels.")
 
 
 def encode(buffer: bytes, codec: Codec) -> bytes:
-    """Compress bytes into one frame, for Snappy into as many as needed; without a codec they stay as they are."""
+    """Compress bytes into one frame (Snappy: as many as needed); without a codec return them unchanged."""
     if codec in {"zstd", "lz4"}:
         return bytes(pa.Codec(codec, FASTEST if codec == "zstd" else None).compress(buffer, asbytes=True))
     encoders: dict[str, Callable[[bytes], bytes]] = {
@@ -82,9 +82,9 @@ class Damage(NamedTuple):
 
 
 def frames(buffer: bytes, start: int, codec: Codec, max_bytes: int) -> Iterator[Frame | Damage]:
-    """Yield the whole frames of a buffer from `start` on; the last item is a Damage if what follows is no frame.
+    """Yield the whole frames of a buffer from `start` on; the last item is a Damage if other bytes follow.
 
-    A frame that decodes to more than `max_bytes` is a Damage; one that is cut short by the end of the buffer is left.
+    A frame that decodes to more than `max_bytes` is a Damage; one that the end of the buffer cuts short is left out.
     """
     source = FrameSource([memoryview(buffer)[start:]])
     while source.has_more():
@@ -103,7 +103,7 @@ def frames(buffer: bytes, start: int, codec: Codec, max_bytes: int) -> Iterator[
 def next_magic(buffer: bytes, start: int, codec: Codec) -> int:
     """Return where the next frame may begin, from `start` on; the end of the buffer if nowhere.
 
-    Up to the last bytes, which may be the first ones of a frame.
+    The last bytes count too, if they may be the beginning of a frame.
     """
     magic = MAGIC[codec]
     at = buffer.find(magic, start)
@@ -115,7 +115,7 @@ def next_magic(buffer: bytes, start: int, codec: Codec) -> int:
 
 
 def decode_whole(buffer: bytes, codec: Codec, max_bytes: int) -> tuple[bytes, int] | None:
-    """Return the content of whole frames, together at most `max_bytes`, and by how much frames are longer than theirs.
+    """Return the content of whole frames, in total at most `max_bytes`, and by how much frames exceed their contents.
 
     None if the buffer is not whole frames.
     """
@@ -136,8 +136,8 @@ def decode_whole(buffer: bytes, codec: Codec, max_bytes: int) -> tuple[bytes, in
 def stream(pieces: Iterable[bytes], codec: Codec, max_bytes: int) -> Iterator[bytes]:
     """Yield the content of a file's frames, piece by piece.
 
-    Raises CodecError for anything that is not a frame, and for a frame above `max_bytes`. The file is given in pieces
-    of any size; without a codec they are the content. Pieces of the content may belong to a frame that turns out to be
+    Raises CodecError for anything that is not a frame, and for a frame above `max_bytes`. The file comes in pieces of
+    any size; without a codec these are the content. A piece of the content may belong to a frame that turns out to be
     bad: the content is good only once the stream has ended.
     """
     if codec == "none":
@@ -161,7 +161,7 @@ def _limit_size(pieces: Iterator[bytes], max_bytes: int, frame: str) -> Iterator
 
 
 class FrameSource:
-    """The bytes of frames, which can be put back; `position` is the number of bytes that were taken."""
+    """The bytes of frames, which can be put back; `position` is the number of bytes taken."""
 
     def __init__(self, pieces: Iterable[bytes | memoryview]) -> None:
         self._pieces = (piece[at : at + PIECE_BYTES] for piece in pieces for at in range(0, len(piece), PIECE_BYTES))
@@ -184,7 +184,7 @@ class FrameSource:
         return bool(self.peek(1))
 
     def exactly(self, count: int) -> bytes:
-        """Return exactly `count` bytes. Raises CutShort if there are fewer."""
+        """Return exactly `count` bytes. Raises TruncatedFrame if there are fewer."""
         content = self.peek(count)
         if len(content) < count:
             raise TruncatedFrame
@@ -205,7 +205,7 @@ class FrameSource:
 
 
 def require_frame(source: FrameSource, codec: Codec, where: str) -> None:
-    """Raise CodecError unless a frame begins here, CutShort if more bytes are needed to tell."""
+    """Raise CodecError unless a frame begins here, TruncatedFrame if more bytes are needed to tell."""
     start = source.peek(4)
     if not start:
         raise CodecError(f"there is no {codec} frame")
@@ -280,7 +280,7 @@ def _by_blocks(codec: str, blocks: ReadFrame) -> ReadFrame:
             with pa.CompressedInputStream(pa.PythonFile(_Pieces(blocks(source)), mode="r"), codec) as decoded:
                 while piece := decoded.read(PIECE_BYTES):
                     yield piece
-        except MemoryError:  # Arrow's is an ArrowException too, and passes
+        except MemoryError:  # Arrow's is also an ArrowException; it must propagate
             raise
         except (OSError, pa.ArrowException) as error:
             raise CodecError(f"the {codec} data is damaged: {first_line(error)}") from error

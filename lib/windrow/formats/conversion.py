@@ -1,7 +1,7 @@
 """Convert the texts of one field to values of its type, and find the texts that cannot be converted.
 
-Each text is judged alone: its neighbours, and how many are bad, change nothing. Nothing is trimmed, guessed or rounded
-away, except that a float becomes the nearest one. What each type accepts:
+Each text is judged alone: neither its neighbours nor the number of bad texts matter. Nothing is trimmed, guessed or
+rounded, except that a float becomes the nearest one. What each type accepts:
 
 - integers: `7`, `+7`, `-7`, `007`, `-0`; not ` 7`, `7.0`, `1e3`, `0x1F`, `1_000`, nor numbers out of range
 - `float32`, `float64`: `1.5`, `.5`, `5.`, `+1e3`, `nan`, `-inf`, `Infinity`, and `1e-999`, which is 0; not `1.8e309`,
@@ -15,7 +15,7 @@ away, except that a float becomes the nearest one. What each type accepts:
 - `time[...]`: `12:00`, `12:00:00.5`; not `24:00`, or one with a zone
 - `json`, lists, maps and structs: JSON
 
-An empty text is a valid `string` or `binary` and bad for other types. Formats turn it into NULL before, where it is.
+An empty text is a valid `string` or `binary` and bad for other types. Formats that read it as NULL do so before.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from windrow.formats.texts import Texts, are_utf8, bitmap
 CAST, ENCODING = "format_cast", "format_encoding"
 MAX_QUOTED = 40
 ASCII = 0x7F
-MAX_READ_BYTES = 4 * MAX_QUOTED + 4  # the most bytes that MAX_QUOTED + 1 letters can have
+MAX_READ_BYTES = 4 * MAX_QUOTED + 4  # the most bytes that MAX_QUOTED + 1 characters can have
 EXACT = {pa.float64(): (2**53, 22), pa.float32(): (2**24, 10)}
 
 

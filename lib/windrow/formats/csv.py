@@ -1,7 +1,7 @@
 """CSV and other formats whose records are columns with a delimiter between them.
 
 Quotes matter twice: `grammar.delimiter_automaton` decides where a record ends, `csv_cells` where its columns end and
-what they hold.
+what they contain.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class CsvParser(FieldParser):
     """The parser of delimited records.
 
     Texts in `nulls` are NULL unless they are quoted. `order` names the columns if they are not the fields in order. An
-    empty record is skipped, unless records have one column: then it is the value of that column. Raises SettingsError
-    for fields that do not work, and without a delimiter.
+    empty record is skipped, unless records have one column: then it is that column's value. Raises SettingsError for
+    invalid fields, and for an empty delimiter.
     """
 
     fields: tuple[Field, ...]
@@ -65,7 +65,7 @@ class CsvParser(FieldParser):
     order: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse fields that do not work, and no delimiter."""
+        """Refuse invalid fields and an empty delimiter."""
         if not self.delimiter:
             raise SettingsError("the delimiter is empty", "Set it, for example to a comma.")
         require_unsized(self.fields, "csv")
@@ -76,8 +76,8 @@ class CsvParser(FieldParser):
     def header(self, record: bytes) -> CsvParser:
         """Return the parser for the records after this header; columns that are not fields are ignored.
 
-        Where no column has exactly the name of a field, upper and lower case make no difference. Raises HeaderRefused
-        if a field is missing or appears twice.
+        If no column has exactly the name of a field, case is ignored. Raises InvalidHeader if a field is missing or
+        appears twice.
         """
         buffer = np.frombuffer(record, np.uint8)
         whole = Records(buffer, np.array([0]), np.array([buffer.size]))
@@ -109,7 +109,7 @@ class CsvParser(FieldParser):
 
     @property
     def _marks(self) -> Marks:
-        escapes = self.quote and self.escape and self.escape != self.quote  # with a quote it is doubled
+        escapes = self.quote and self.escape and self.escape != self.quote  # a quote is escaped by doubling it
         delimiter, line = (read_only(np.frombuffer(text, np.uint8)) for text in (self.delimiter, self.record_delimiter))
         quote, escape = self.quote[0] if self.quote else -1, self.escape[0] if escapes else -1
         return Marks(delimiter, quote, escape, line)

@@ -1,9 +1,9 @@
 r"""Find the columns of delimited records, in one pass and without copying.
 
 Quotes follow the rules of framing: a quote opens only at the start of a column, and only spaces may stand between the
-closing quote and the next delimiter. Anything else there makes the record MALFORMED, a quote that never closes OPEN.
-MALFORMED is also a record with a value of several lines and, behind it, a quote in a value without quotes: RFC 4180 has
-no such values, and most likely a quote was left open and the one that was to open a later value closed it. In
+closing quote and the next delimiter. Anything else there makes the record MALFORMED, a quote that never closes OPEN. A
+record is also MALFORMED if a value of several lines precedes an unquoted value with a quote in it: RFC 4180 allows
+none, and most likely a quote was left open and then closed by the opening quote of a later value. In
 `1,"open\n2,", text"\n` the columns may fit by chance.
 """
 
@@ -26,7 +26,7 @@ SPACE = ord(" ")
 
 
 class Marks(NamedTuple):
-    """What delimits columns: the delimiter, and a quote and an escape (or -1); and what ends a line."""
+    """What delimits columns (the delimiter, the quote and the escape, or -1), and what ends a line."""
 
     field: ByteArray
     quote: int
@@ -61,7 +61,7 @@ class Cells:
         return cls(buffer, marks, count, start[:, :whole], end[:, :whole], kind[:, :whole])
 
     def texts(self, row: int, nulls: tuple[bytes, ...]) -> Texts:
-        """Return one column of the whole records: NULL if the text is one of `nulls` and not in quotes."""
+        """Return one column of the whole records, NULL where an unquoted text is one of `nulls`."""
         start, end, kind = self.start[row], self.end[row], self.kind[row]
         valid = np.ones(start.size, np.bool_)
         for word in nulls:
@@ -88,7 +88,7 @@ def _split_cells(
     end: Ints,
     kind: ByteArray,
 ) -> int:
-    # Positions are unsigned because numba checks the sign of every signed index, which takes as long as all of this.
+    # Positions are unsigned because numba checks the sign of every signed index, which takes as long as all the rest.
     one, two, width = np.uint64(1), np.uint64(2), np.uint64(len(field))
     mark, columns, whole = field[0], len(chosen), 0
     closing = np.uint8(max(quote, 0))
@@ -158,7 +158,7 @@ def _is_blank(buffer: ByteArray, start: np.uint64, end: np.uint64) -> bool:
 
 @inline
 def _holds(buffer: ByteArray, start: np.uint64, end: np.uint64, text: ByteArray) -> bool:
-    """Tell whether the bytes between two places hold a text."""
+    """Tell whether the bytes between two places contain a text."""
     size, result = np.uint64(len(text)), False
     while not result and start + size <= end:
         result = True
@@ -170,7 +170,7 @@ def _holds(buffer: ByteArray, start: np.uint64, end: np.uint64, text: ByteArray)
 
 @inline
 def _next(buffer: ByteArray, at: np.uint64, stop: np.uint64, first_mark: np.uint8, second_mark: np.uint8) -> np.uint64:
-    """Return where the next of two bytes is, or `stop` if there is none before it."""
+    """Return the position of the next of two bytes, or `stop` if there is none before it."""
     while at + EIGHT <= stop:
         word = load_u64(buffer, at)
         marks = mark_equal(word, first_mark) | mark_equal(word, second_mark)
@@ -197,7 +197,7 @@ def _mark_nulls(buffer: ByteArray, start: Ints, end: Ints, kind: ByteArray, word
 def _unquote(
     buffer: ByteArray, start: Ints, end: Ints, kind: ByteArray, quote: int, escape: int, plain: ByteArray
 ) -> Ints:
-    """Copy cells, with a quote for two and without escapes. Return where each begins, and where the last ends."""
+    """Copy cells, undoing doubled quotes and escapes. Return where each copy begins, and where the last ends."""
     bounds = np.empty(len(start) + 1, np.int64)
     to = 0
     for number in range(len(start)):

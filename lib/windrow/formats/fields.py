@@ -1,9 +1,9 @@
 """The names and types of a record's fields, as `[format] fields` gives them.
 
-Types have their Arrow names: `int64`, `string`, `decimal(10, 2)`, `timestamp[us]`. After `timestamp[...]`, `date` or
-`time[...]` and a blank may follow the pattern in which times are written. `string(n)` and `binary(n)` have n bytes.
-Types can nest: `list<int64>`, `list<int64, 3>`, `map<string, int64>`, `struct<a: int64, b: list<string>>`. `json` is
-the text of a JSON value.
+Types have their Arrow names: `int64`, `string`, `decimal(10, 2)`, `timestamp[us]`. A blank and the pattern in which
+times are written may follow `timestamp[...]`, `date` or `time[...]`. `string(n)` and `binary(n)` have n bytes. Types
+can nest: `list<int64>`, `list<int64, 3>`, `map<string, int64>`, `struct<a: int64, b: list<string>>`. `json` is the text
+of a JSON value.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NAMES = {type_: name for name, type_ in PLAIN.items()}
 COMPOSED = (
     "decimal(p, s)", "string(n)", "binary(n)", "list<...>", "list<..., n>", "map<string, ...>", "struct<name: ...>",
 )  # fmt: skip
-ELSEWHERE = {  # what other systems call them
+ELSEWHERE = {  # the names in other systems
     "bigint": "int64", "long": "int64", "int": "int32", "integer": "int32", "short": "int16", "smallint": "int16",
     "byte": "int8", "tinyint": "int8", "double": "float64", "float": "float32", "real": "float32", "boolean": "bool",
     "text": "string", "str": "string", "varchar": "string", "bytes": "binary", "blob": "binary", "date32": "date",
@@ -56,7 +56,7 @@ FIXED = re.compile(r"(string|binary)\(\s*(\d{1,9})\s*\)")
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field: its name, its type, and for a time that is not written in ISO 8601 its `strptime` pattern.
+    """A field: its name, its type, and the `strptime` pattern of a time that is not in ISO 8601.
 
     `width` is the size of a fixed-size field in bytes.
     """

@@ -1,7 +1,7 @@
 """Read flat JSON records column by column: find their members in one pass, without creating an object for any of them.
 
-Only *plain* records are read here: objects without nested values, without escapes in texts, and without a field that
-comes twice. A full JSON decoder judges all other records, good or bad. A plain record is strictly well-formed JSON.
+Only *plain* records are read here: objects without nested values, without escapes in texts, and without repeated
+fields. A full JSON decoder judges all other records, good or bad. A plain record is strictly well-formed JSON.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from windrow.formats.fields import RAW_JSON, Field
 from windrow.formats.records import FieldParser, Records
 from windrow.formats.texts import Texts
 
-# The kind of a member, and the kinds that a field takes. The full decoder judges ODD members.
+# The kind of a member, and the kinds that a field accepts. The full decoder judges ODD members.
 ODD, NULL, TEXT, WHOLE, FRACTION, TRUTH, RAW = 0, 1, 2, 4, 8, 16, 32
 NUMBER = WHOLE | FRACTION
 QUOTE, BACKSLASH, COLON, COMMA, OPENED, CLOSED, BLANK, TAB, LINE, RETURN = (ord(letter) for letter in '"\\:,{} \t\n\r')
@@ -44,14 +44,14 @@ class FlatJsonReader(FieldParser):
 
     @classmethod
     def of(cls, fields: Sequence[Field]) -> FlatJsonReader:
-        """Prepare the search for fields. A field whose type no plain record can hold takes only NULL."""
+        """Prepare the search for fields. A field whose type cannot occur in a plain record accepts only NULL."""
         names = [field.name.encode() for field in fields]
         bounds = np.cumsum([0, *map(len, names)])
         takes = np.array([_takes(field) for field in fields], np.uint8)
         return cls(tuple(fields), read_only(np.frombuffer(b"".join(names), np.uint8)), bounds, takes)
 
     def read(self, records: Records, chosen: Ints) -> tuple[pa.Table, Ints]:
-        """Return the values of the plain and good records among `chosen`, and which these are.
+        """Return the values of those `chosen` records that are plain and good, and their numbers.
 
         The chosen records must be UTF-8.
         """
@@ -114,7 +114,7 @@ def _members(
     """Find the members of plain records, mark these records, and return how many there are."""
     whole = 0
     seen = np.full(len(takes), -1, np.int64)
-    # Records resemble each other: the name at a position is mostly that of the record before. It is remembered here.
+    # Records resemble each other: the name at a position is usually that of the record before, so it is remembered.
     name_at, name_length = np.zeros(REMEMBERED, np.uint64), np.zeros(REMEMBERED, np.uint64)
     owner = np.full(REMEMBERED, -1, np.int64)
     for record in range(len(first)):
@@ -156,7 +156,7 @@ def _name(
     names: ByteArray,
     bounds: Ints,
 ) -> tuple[np.uint64, np.uint64]:
-    """Return where the name of a member begins, and its length; without a closing quote it reaches to `stop`."""
+    """Return where the name of a member begins, and its length; without a closing quote it extends to `stop`."""
     if at >= stop or buffer[at] != QUOTE:
         return stop, np.uint64(0)
     at += ONE

@@ -21,10 +21,10 @@ Header = Callable[[bytes], Parser]
 class Format:
     """Everything that is needed to read a source.
 
-    `header` turns the first record, which names the columns, into the parser of the others; it raises HeaderRefused.
-    If `text`, a source may begin with a byte-order mark, and bad records have a line. Windrow sets the rest:
-    `fingerprint` changes with the settings, which have the `limits`. Chunks are a stream of frames of the `codec`. If
-    only some fields are `used`, the others are not converted.
+    `header` turns the first record, which names the columns, into the parser of the others, or raises InvalidHeader. If
+    `text`, a source may begin with a byte-order mark, and bad records have a line. Windrow sets the rest: `limits` are
+    the settings, and `fingerprint` changes with them; chunks are a stream of frames of the `codec`; if only some fields
+    are `used`, the others are not converted.
     """
 
     framing: Framing
@@ -37,7 +37,7 @@ class Format:
     used: frozenset[str] | None = None
 
     def parser_of(self, header: bytes | None) -> Parser:
-        """Return the parser of a source with this header. Raises HeaderRefused and FormatPluginError."""
+        """Return the parser of a source with this header. Raises InvalidHeader and FormatPluginError."""
         if self.header is None or header is None:
             return self.parser
         try:
@@ -50,7 +50,7 @@ class Format:
     def using(self, names: Collection[str]) -> Format:
         """Return the format that converts only the fields with these names, unless it is `strict`.
 
-        It converts one at least, because a table without columns has no rows.
+        At least one field is converted, because a table without columns has no rows.
         """
         if self.limits.strict:
             return self
@@ -68,12 +68,12 @@ class Format:
 
 
 def _using(parser: Parser, used: frozenset[str] | None) -> Parser:
-    """Return the parser that converts these fields; that of another package may not know how."""
+    """Return a parser that converts only these fields; a parser of another package may lack `using`."""
     using = getattr(parser, "using", None)
     return parser if used is None or using is None else using(used)
 
 
-# What a package registers in the entry point group `windrow.formats`: the settings and the fields make a format.
+# The function that a package registers in the entry point group `windrow.formats`; it builds a format.
 Build = Callable[[FormatSettings, tuple[Field, ...]], Format]
 
 

@@ -2,12 +2,12 @@ r"""Framing: split bytes into records, piece by piece.
 
 The bytes `a,1\nb,2\nc` are two records, `a,1\n` and `b,2\n`, and the rest `c`, which waits for more bytes. The result
 depends only on the bytes of the source from its start, not on how they were cut into chunks. To continue, framing needs
-where the unfinished record begins, and the state after the bytes seen so far.
+to know where the unfinished record begins, and the state after the bytes seen so far.
 
-More than `max_record_bytes` are not a record: a quote was left open, or the delimiter is wrong. Such bytes are cut off
-after the first delimiter among them, whatever the quotes say. In `"open quote\ngood\n` with a small limit, the first
-line is cut off and `good` is a record again. Without a delimiter, bytes are cut off in pieces until one comes. A record
-that is open at the end of its source is cut off in the same way, and so is a malformed one: in
+More than `max_record_bytes` are not a record: a quote was left open, or the delimiter is wrong. They are cut off after
+the first delimiter among them, whatever the quotes say. In `"open quote\ngood\n` with a small limit, the first line is
+cut off and `good` is a record again. Without a delimiter, bytes are cut off in pieces until one arrives. A record that
+is open at the end of its source is cut off in the same way, and so is a malformed one: in
 `1,"open quote\n2,good\n3,"closed"\n` the quote of the third line closes that of the first, and text follows.
 """
 
@@ -28,8 +28,8 @@ from windrow.errors import FormatPluginError
 from windrow.formats.automaton import Automaton, ScanResult
 from windrow.formats.installed import HINT, plugin_error
 
-# The kinds of spans: a record, or cut off because it is too long, open at the end of the source, next to bytes that
-# never came, or malformed; or nothing but an empty line above a header.
+# The kinds of spans: a record; bytes cut off because they are too long, open at the end of the source, next to bytes
+# that never came, or malformed; or an empty line above a header.
 RECORD, OVERSIZE, OPEN, GAP, MALFORMED, BLANK = range(6)
 CARRIAGE_RETURN = ord("\r")
 
@@ -41,7 +41,7 @@ class Content(Enum):
 
 
 FindEnd = Callable[[bytes, int], int | None]
-WINDOW = 2**20  # bytes that are given to the function at once, if a record may not be longer
+WINDOW = 2**20  # bytes passed to the function at once, unless a record may be longer
 # Bytes outside of JSON objects: those that open one, those that may be part of another value, and mere separators.
 OPENS, IN_VALUE = b"{[", b'"-}]' + bytes(byte for byte in range(256) if chr(byte).isalnum() or not chr(byte).isascii())
 # States that look for a delimiter: in a record that is too long, after a gap, or from the start of a malformed record.
@@ -50,10 +50,10 @@ SKIPPING, AFTER_GAP, BROKEN = -1, -2, -3
 
 @dataclass(frozen=True, slots=True)
 class FrameResult:
-    """Adjacent spans of bytes in order, and where the unfinished `rest` begins.
+    """Adjacent spans of bytes in order, and where the unfinished rest begins (`tail`).
 
     `kind` says whether a span is a record, or why it was cut off. `decided_after` is the number of bytes that decided
-    that: one more than there are if the end of the source decided it. `state` is the state of framing after all bytes.
+    that: one more than there are if the end of the source did. `state` is the state of framing after all bytes.
     """
 
     start: Ints
@@ -68,7 +68,7 @@ class Framing(Protocol):
     """Splits bytes into records."""
 
     def frame(self, buffer: ByteArray, seen: int, state: int, last: bool) -> FrameResult:
-        """Frame bytes that begin with an unfinished record, of which `seen` bytes were framed before and left `state`.
+        """Frame bytes that begin with an unfinished record, of which `seen` bytes were framed before, up to `state`.
 
         `last` says that the source ends with these bytes.
         """
@@ -81,9 +81,9 @@ class Framing(Protocol):
 class FunctionFinder:
     """Finds the ends of records with a function of another package, whose results are checked.
 
-    `find_end(data, start)` returns where the record that begins at `start` ends, None if its last byte is not there.
-    The last byte of a record ends it, whatever follows. What is left at the end of a source is a record too. Because of
-    the checks, an error in the function can neither lose bytes nor make a run hang.
+    `find_end(data, start)` returns where the record that begins at `start` ends, None if its last byte has not come
+    yet. The last byte of a record ends it, whatever follows. The rest at the end of a source is a record too. Because
+    of the checks, an error in the function can neither lose bytes nor make a run hang.
     """
 
     name: str
@@ -120,9 +120,9 @@ class FunctionFinder:
 
 @dataclass(frozen=True, slots=True)
 class DelimitedFraming:
-    """Records that an automaton finds; framing restarts at a raw `delimiter`, and nowhere without one.
+    """Records that an automaton finds; after bad bytes framing resumes at a raw `delimiter`, if there is one.
 
-    JSON records need no delimiter: their content is a `VALUE`, and what is before it only separates them.
+    JSON records need no delimiter: their content is a `VALUE`, and the bytes before it only separate records.
     """
 
     automaton: Automaton | FunctionFinder
@@ -133,8 +133,8 @@ class DelimitedFraming:
     def frame(self, buffer: ByteArray, seen: int, state: int, last: bool) -> FrameResult:
         """Frame bytes; see `Framing`.
 
-        `start` is where the current record begins, `at` the next byte to look at. What ends a round: a delimiter has
-        not come yet, all bytes are framed, or the current record has to be cut off.
+        `start` is where the current record begins, `at` the next byte to examine. A round ends when no further
+        delimiter has come, all bytes are framed, or the current record has to be cut off.
         """
         spans = SpanCollector()
         start, at = 0, seen
@@ -203,7 +203,7 @@ class DelimitedFraming:
         return start, state
 
     def _after_delimiter(self, buffer: ByteArray, start: int) -> int | None:
-        """Return where the first delimiter ends, None if none begins within the largest size of a record."""
+        """Return where the first delimiter ends, None if there is none within the largest size of a record."""
         if not self.delimiter:
             return None
         at = buffer[start : start + self.max_record_bytes].tobytes().find(self.delimiter)
@@ -242,7 +242,7 @@ class SpanCollector:
 def _skip_separators(buffer: ByteArray, start: Ints, end: Ints, opens: Flags, in_value: Flags) -> Ints:
     """Return where the first object or array of each record begins.
 
-    A record without one, after the last object of a source, is empty if no byte of it can be part of a value.
+    A record without one, after the last object of a source, is empty if none of its bytes can be part of a value.
     """
     starts = np.empty(len(start), np.int64)
     for number in range(len(start)):
@@ -260,7 +260,7 @@ def _among(chosen: bytes) -> Flags:
 
 @compile_lazily
 def _strip_delimiters(buffer: ByteArray, start: Ints, end: Ints, delimiter: ByteArray, strip_return: bool) -> Ints:
-    """Return where records end without their delimiters; with `strip_return` without a carriage return before them."""
+    """Return where records end without delimiters and, with `strip_return`, without a carriage return before them."""
     stops = np.empty(len(start), np.int64)
     for number in range(len(start)):
         stop = end[number] - len(delimiter)

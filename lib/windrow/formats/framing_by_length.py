@@ -1,7 +1,7 @@
 """Framing of records whose length is known: fixed-width records, and records that follow their length.
 
-Only the record before says where a record begins. So no record can be found after a gap: all bytes after it are cut
-off in pieces, to the end of the source.
+Where a record begins follows only from the record before. So no record can be found after a gap: all bytes after it are
+cut off in pieces, to the end of the source.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from windrow.formats.framing import AFTER_GAP, GAP, OPEN, OVERSIZE, RECORD, Fram
 from windrow.formats.settings import FormatSettings
 
 ByteOrder = Literal["little", "big"]
-MAX_LENGTH = 2**62  # stands for any length above it
-WHOLE = 0  # no length is impossible
+MAX_LENGTH = 2**62  # stands for every greater length
+WHOLE = 0  # no impossible length was found
 
 
 def build(section: FormatSettings, fields: tuple[Field, ...]) -> Format:
@@ -40,7 +40,7 @@ class FixedFraming:
     max_record_bytes: int
 
     def frame(self, buffer: ByteArray, seen: int, state: int, last: bool) -> FrameResult:  # noqa: ARG002
-        """Frame bytes; see `Framing`. A rest at the end of a source that is too short becomes a bad record."""
+        """Frame bytes; see `Framing`. A rest that is too short at the end of a source becomes a bad record."""
         if state == AFTER_GAP:
             return _pieces(buffer, self.max_record_bytes, last, GAP, AFTER_GAP)
         return _pieces(buffer, self.width, last, RECORD, 0)
@@ -54,9 +54,9 @@ class FixedFraming:
 class LengthFraming:
     """Records that follow their length, a number of `width` bytes, which may count its own bytes.
 
-    A record that claims to be longer than allowed is cut off, exactly as many bytes as it claims: if the length is
-    wrong, so is everything after it, and nothing can detect that. Of a record that claims a negative length, only the
-    length is cut off. The state counts the bytes that are still to come.
+    A record that claims to be longer than allowed is cut off after exactly as many bytes as it claims: if the length is
+    wrong, so is everything after it, and nothing can detect that. If a record claims a negative length, only the length
+    is cut off. The state counts the bytes that are still to come.
     """
 
     width: int
@@ -110,7 +110,7 @@ class LengthFraming:
 
 
 def _pieces(buffer: ByteArray, size: int, last: bool, kind: int, state: int) -> FrameResult:
-    """Cut all bytes in pieces of a size; only the last piece of a source may be shorter."""
+    """Cut all bytes into pieces of a size; only the last piece of a source may be shorter."""
     spans = SpanCollector()
     whole = len(buffer) // size * size
     spans.add(np.arange(size, whole + 1, size), 0, kind)
@@ -123,9 +123,9 @@ def _pieces(buffer: ByteArray, size: int, last: bool, kind: int, state: int) -> 
 
 @compile_lazily
 def _hop(buffer: ByteArray, at: int, width: int, big: bool, own: int, most: int, ends: Ints) -> tuple[int, int, int]:
-    """Go from length to length, up to a record that is unfinished or too long, or until there is no room for its end.
+    """Follow the lengths up to a record that is unfinished or too long, or until `ends` is full.
 
-    Return how many records are whole, where the next one begins, and the length it claims if that is impossible.
+    Return how many records are whole, where the next one begins, and the length that it claims if that is impossible.
     """
     count = 0
     while at + width <= len(buffer) and count < len(ends):

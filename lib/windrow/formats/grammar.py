@@ -1,9 +1,9 @@
 """Grammars: the step functions of the automata that find the records of CSV, lines and JSON.
 
 `delimiter_automaton` accepts delimiters of any length and quotes as in RFC 4180: a quote opens only at the start of a
-field, and only spaces may stand between the closing quote and the next delimiter. With anything else there the record
-is malformed: most likely its quote was opened by mistake, and a quote of another record has closed it. `objects`
-follows the depth of JSON values, which need no delimiter between them.
+field, and only spaces may stand between the closing quote and the next delimiter. Anything else there makes the record
+malformed: most likely its quote was opened by mistake and closed by a quote of another record. `objects` follows the
+depth of JSON values, which need no delimiter between them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def delimiter_automaton(record: bytes, field: bytes = b"", quote: bytes = b"", e
     With the first argument alone, nothing but the delimiter ends a record.
     """
     _require_apart(record, field, quote, escape)
-    escape = escape if escape != quote else b""  # to escape a quote with a quote is to double it
+    escape = escape if escape != quote else b""  # escaping a quote with a quote means doubling it
     marks = [mark for mark in (record, field) if mark]
     lines = [*marks, b"\r\n"] if record == b"\n" else marks  # what may follow a closing quote
 
@@ -66,12 +66,12 @@ def delimiter_automaton(record: bytes, field: bytes = b"", quote: bytes = b"", e
         seen = _tail(place.seen + now, lines)
         passed = (place.seen + now).removesuffix(seen)
         if place == MALFORMED or passed.strip(b" "):
-            # A mark ends the search for one; the bytes between two marks are never looked at one by one.
+            # Only marks end the search, because the bytes between two marks are never examined one by one.
             return MALFORMED, now in record + field + quote + escape
         return (start, seen != field) if seen in lines else (Place(CLOSED, seen), False)
 
-    start = Place(START if quote else FIELD)  # without quotes, the start of a field is like the rest of it
-    whole = {b"", b"\r"} if record == b"\n" else {b""}  # what may stand behind a closing quote at the end of a source
+    start = Place(START if quote else FIELD)  # without quotes, the start of a field needs no state of its own
+    whole = {b"", b"\r"} if record == b"\n" else {b""}  # what may follow a closing quote at the end of a source
     return Automaton.of(
         start,
         step,
@@ -84,7 +84,7 @@ def delimiter_automaton(record: bytes, field: bytes = b"", quote: bytes = b"", e
 def objects(deepest: int) -> Automaton:
     """Return the automaton of consecutive JSON objects and arrays, with anything or nothing between them.
 
-    A value that nests deeper than `deepest` is ended there, so it is not JSON.
+    A value that nests deeper than `deepest` is cut off there, so it is not JSON.
     """
 
     def step(place: Any, byte: int) -> tuple[Hashable, bool]:

@@ -1,6 +1,6 @@
 """The formats that are installed: Windrow's own, and those that other packages register as entry points.
 
-If the code of one fails, the error names it.
+If a format's code fails, the error names the format.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OWN = {
 
 
 class TransientFormatError(FormatPluginError):
-    """The format failed for a reason that may pass, so the microbatch is tried again."""
+    """The format failed for a reason that may pass, so the microbatch is retried."""
 
     retryable = True
 

@@ -32,10 +32,10 @@ def build(section: FormatSettings, fields: tuple[Field, ...]) -> Format:
 
 @dataclass(frozen=True, slots=True)
 class LineParser(FieldParser):
-    """The parser of lines: each field is a group of `regex`, which must match the whole line. Others are ignored.
+    """The parser of lines: each field is a group of `regex`, which must match the whole line. Other groups are ignored.
 
     The expression is in RE2 syntax and works on UTF-8; a line that is not UTF-8 is bad. A group's text is NULL if it is
-    one of `nulls`. A group that took no part in the match has the empty text. An empty line that does not match is
+    one of `nulls`. A group that took no part in the match has an empty text. An empty line that does not match is
     skipped. Raises SettingsError for an invalid expression.
     """
 
@@ -44,7 +44,7 @@ class LineParser(FieldParser):
     nulls: tuple[str, ...] = ("",)
 
     def __post_init__(self) -> None:
-        """Refuse fields and expressions that do not work."""
+        """Refuse invalid fields and expressions."""
         require_unsized(self.fields, "lines")
         _groups(self.regex)
         _groups(self._whole)

@@ -1,8 +1,8 @@
 """Records that are one object each: JSON and MessagePack. Arrow columns are built from their members.
 
-Records are decoded one by one, because that alone ensures that a bad record does not affect its neighbours. It costs
+Records are decoded one by one, because only that ensures that a bad record does not affect its neighbours. This costs
 little: no Python code runs per member, and columns are built from a few thousand objects at a time, which are still in
-the processor's cache. Plain records of JSON (see `flat`) are read column by column instead, in one pass. The decoder
+the processor's cache. Plain JSON records (see `flat`) are read column by column instead, in one pass. The decoder
 defines what JSON is, and both ways give the same result.
 """
 
@@ -60,7 +60,7 @@ class ObjectParser(FieldParser):
     def __init__(
         self, fields: Sequence[Field], decode: Callable[[bytes], Any], untyped: Callable[[bytes], Any]
     ) -> None:
-        """Decode by the method of a msgspec decoder of `shapes.structure`; `untyped` is that of one without types."""
+        """`decode` is the method of a msgspec decoder of `shapes.structure`; `untyped` that of one without types."""
         self.fields = tuple(fields)
         self._decode, self._untyped = decode, untyped
 
@@ -69,15 +69,15 @@ class ObjectParser(FieldParser):
         return kind(fields)
 
     def explain(self, buffer: bytes, error: Exception) -> RecordError | None:
-        """Say why a record cannot be decoded; None if it is empty and to be skipped."""
+        """Say why a record cannot be decoded; None if it is empty and therefore skipped."""
         raise NotImplementedError
 
     def decode_untyped(self, buffer: bytes) -> Any:
-        """Decode a record without types; `Repeated` are objects of which all members with one name are known."""
+        """Decode a record without types; `Repeated` objects keep all members with the same name."""
         return self._untyped(buffer)
 
     def parse_chosen(self, records: Records, chosen: Ints, known: dict[int, RecordError]) -> ParseResult:
-        """Return the values of the chosen records, and the reasons of the bad ones; `known` are bad already."""
+        """Return the values of the chosen records, and the reasons of the bad ones; `known` were already found bad."""
         bad: dict[int, RecordError | None] = dict(known)
         batches, kept = [], []
         for numbers in _slices(records, chosen):
@@ -132,7 +132,7 @@ class ObjectParser(FieldParser):
         return (batch.filter(pa.array(~wrong)), numbers[~wrong]) if wrong.any() else (batch, numbers)
 
     def _untimely(self, buffer: bytes) -> RecordError:
-        """Explain which time of a record cannot be read."""
+        """Explain which value of a record cannot be read."""
         untimely = next((node for node in self._nodes(buffer, self._untyped) if not shapes.is_readable(node)), None)
         if untimely is None:
             return RecordError(CAST, None, "a time cannot be read")
@@ -143,7 +143,7 @@ class ObjectParser(FieldParser):
     def _nodes(self, buffer: bytes, decode: Callable[[bytes], Any]) -> Iterator[shapes.Node]:
         try:
             record = decode(buffer)
-        except (ValueError, RecursionError):  # such as for an integer of thousands of digits
+        except (ValueError, RecursionError):  # for example for an integer of thousands of digits
             return
         yield from shapes.nodes(record, self.fields)
 
@@ -155,9 +155,9 @@ class ObjectParser(FieldParser):
 class Json(ObjectParser):
     """The parser of JSON objects, whose members have the names of the fields.
 
-    RFC 8259 is followed strictly: no NaN, no trailing comma, no half of a surrogate pair. Members without a field are
-    ignored if they are valid JSON. Of several members with one name the last counts, but each must have the right type.
-    A missing member and null are both NULL. A `json` field tells them apart: it is the unchanged text of the member,
+    RFC 8259 is followed strictly: no NaN, no trailing comma, no lone surrogate. Members without a field are ignored if
+    they are valid JSON. Of several members with the same name the last counts, but each must have the right type. A
+    missing member and null are both NULL. A `json` field tells them apart: it is the unchanged text of the member,
     `null` included. Binary values are base64. A record of blanks is skipped. Raises SettingsError for fields that JSON
     cannot have.
     """
@@ -200,7 +200,7 @@ class Json(ObjectParser):
         return bad or self.explain_mismatch(buffer, error)
 
     def decode_untyped(self, buffer: bytes) -> Any:
-        """Decode a record without types, and keep all members with one name."""
+        """Decode a record without types, and keep all members with the same name."""
         return json.loads(buffer.decode(), parse_float=shapes.NumberText, object_pairs_hook=shapes.Repeated)
 
 
@@ -234,7 +234,7 @@ class MessagePack(ObjectParser):
 
 
 def ill_formed(decoder: Any, buffer: bytes, unplaced: str) -> RecordError | None:
-    """Explain why a decoder without types refuses a record, None if it is well-formed; `unplaced`: without a place."""
+    """Explain why a decoder without types refuses a record, or None; `unplaced` is the reason if no place is known."""
     try:
         decoder.decode(buffer)
     except RecursionError:
@@ -293,7 +293,7 @@ def _find_misencoded(records: Records) -> dict[int, RecordError]:
 
 
 def _too_deep(records: Records, chosen: Ints) -> dict[int, RecordError]:
-    """Find records that nest deeper than DEEPEST, before the decoder meets a stack limit that depends on its caller."""
+    """Find records that nest deeper than DEEPEST, before the decoder hits a stack limit that depends on its caller."""
     long: Ints = chosen[records.end[chosen] - records.start[chosen] > 2 * DEEPEST]
     return {int(number): RecordError(SYNTAX, None, TOO_DEEP) for number in long if _depth(records.of(number)) > DEEPEST}
 

@@ -1,7 +1,7 @@
 """Formats that are read one record at a time, by functions of another package; types, NULLs and reasons are Windrow's.
 
-A function returns the values of a record by the names of fields, or those of several rows. Each value becomes a text,
-which is converted to the type of its field as a column of CSV is.
+A function returns the values of a record by field name, for one row or several. Each value becomes a text, which is
+converted to the type of its field like a column of CSV.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from windrow.formats.installed import TRANSIENT, plugin_error
 from windrow.formats.records import SYNTAX, FieldParser, InvalidHeader, ParseResult, RecordError, Records, rejects
 from windrow.formats.settings import FormatSettings
 
-VALUE_BYTES = 8  # that a value takes besides its text
+VALUE_BYTES = 8  # overhead of a value beyond its text
 Row = Mapping[str, Any]
 Rows: TypeAlias = Row | Iterable[Row] | pa.RecordBatch | pa.Table | None
 Read = Callable[[bytes], Rows]
@@ -50,14 +50,14 @@ def per_record(
     resume_at: bytes = b"",
     text: bool = True,
 ) -> Format:
-    """Return a format of which `read` turns one record into values by field name, or None for a record to skip.
+    """Return a format whose `read` turns one record into values by field name, or into None to skip the record.
 
-    `read` may also return several rows: mappings, or Arrow's `RecordBatch` or `Table`. With `header` instead, the
-    first record of each source is given to it, and it returns what reads the others. `ends` says where records end: at
-    a delimiter, which `read` does not get; by an automaton; or where a function `(data, begin) -> int | None` says.
-    After a record of more than `max_record_bytes` framing resumes after the next `resume_at`; without it, the rest of
-    the source is rejected. With `text`, a source may begin with a byte-order mark. Raises SettingsError for fields of
-    fixed size.
+    `read` may also return several rows: mappings, or Arrow's `RecordBatch` or `Table`. If `header` is given instead, it
+    gets the first record of each source and returns the function that reads the others. `ends` says where records end:
+    at a delimiter, which is not passed to `read`; by an automaton; or where a function `(data, begin) -> int | None`
+    says. After a record of more than `max_record_bytes` framing resumes after the next `resume_at`; without it, the
+    rest of the source is rejected. With `text`, a source may begin with a byte-order mark. Raises SettingsError for
+    fields of fixed size.
     """
     name = settings.type or ""
     require_unsized(fields, name)
@@ -72,7 +72,7 @@ def per_record(
 
 @dataclass(frozen=True, slots=True)
 class PerRecord(FieldParser):
-    """The parser of records that a function reads. A record for which it raises is bad; its texts may be `nulls`.
+    """A parser that reads each record with a function. A record for which it raises is bad; `nulls` become NULL.
 
     The rows of one record have at most `most_bytes`.
     """
@@ -84,7 +84,7 @@ class PerRecord(FieldParser):
     most_bytes: int = 2**30
 
     def after(self, header: ReadHeader, record: bytes) -> PerRecord:
-        """Return the parser of the records after a header. Raises HeaderRefused, FormatPluginError."""
+        """Return the parser of the records after a header. Raises InvalidHeader, FormatPluginError."""
         read, why = self._try(header, record)
         if why is not None:
             raise InvalidHeader(why.reason, why.detail)
@@ -106,7 +106,7 @@ class PerRecord(FieldParser):
         return _by_record(result, record, rejects(bad), skipped)
 
     def _try(self, function: Callable[[bytes], T], record: bytes) -> tuple[T | None, RecordError | None]:
-        """Return what a function of the package makes of a record, or why it is bad. Raises FormatPluginError."""
+        """Return the result of a function of the package, or why the record is bad. Raises FormatPluginError."""
         try:
             return function(record), None
         except UnicodeError as error:
@@ -130,9 +130,9 @@ def _unreadable(_record: bytes) -> Mapping[str, object]:
 
 
 def _by_record(result: ParseResult, record: Ints, bad: pa.Table, skipped: Ints) -> ParseResult:
-    """Return rows, which were judged one by one, by their records: all rows of a record are good, or it is bad.
+    """Return rows, which were judged one by one, by record: a record is good only if all of its rows are.
 
-    Its first bad row gives the reason.
+    The first bad row gives the reason.
     """
     rows = result.rejects["record"].to_numpy()
     numbers, first = np.unique(record[rows], return_index=True)
@@ -154,7 +154,7 @@ class TooManyRows(Exception):
 
 
 class RowCollector:
-    """Collects the rows of records in order; those of one record have at most `most_bytes` together."""
+    """Collects the rows of records in order; the rows of one record have at most `most_bytes` in total."""
 
     def __init__(self, fields: tuple[Field, ...], most_bytes: int) -> None:
         self._fields, self._most_bytes = fields, most_bytes
@@ -221,7 +221,7 @@ class RowCollector:
 
 
 def _texts_of(batch: pa.RecordBatch, field: Field) -> pa.Array:
-    """Return the values of a column as texts; NULL if there is no such column. Raises ValueError for broken memory."""
+    """Return the values of a column as texts; NULL if there is no such column. Raises ValueError for invalid data."""
     if field.name not in batch.schema.names:
         return pa.nulls(batch.num_rows, pa.large_binary())
     column, is_ = batch.column(field.name), pa.types
@@ -245,7 +245,7 @@ def _texts_of(batch: pa.RecordBatch, field: Field) -> pa.Array:
 
 
 def text_of(value: Any, type_: pa.DataType | None = None) -> bytes | None:  # noqa: PLR0911 one line for each type
-    """Return a value as the text of a column of a type; None for NULL. Raises TypeError for a value without one."""
+    """Return a value as the text of a column of this type; None for NULL. Raises TypeError if it has no text."""
     if value is None:
         return None
     if isinstance(value, bytes | bytearray | memoryview):
@@ -268,7 +268,7 @@ def text_of(value: Any, type_: pa.DataType | None = None) -> bytes | None:  # no
 
 
 def _plain(value: Any, type_: pa.DataType | None) -> Any:
-    """Return a value, and what is inside of it, as JSON knows it: bytes are base64 where they stay bytes."""
+    """Return a value, and the values inside it, in JSON types: bytes become base64 for a binary type."""
     if isinstance(value, Mapping):
         return {name: _plain(member, _inside(type_, name)) for name, member in value.items()}
     if isinstance(value, list | tuple):

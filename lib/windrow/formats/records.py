@@ -22,7 +22,7 @@ REJECTS = pa.schema([("record", pa.int64()), ("reason", pa.string()), ("column",
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Whole records in a run of bytes: record `i` is `buffer[begin[i]:end[i]]`, without delimiter or length."""
+    """Whole records in a run of bytes: record `i` is `buffer[start[i]:end[i]]`, without delimiter or length."""
 
     buffer: ByteArray
     start: Ints
@@ -40,11 +40,11 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class ParseResult:
-    """The result of parsing: `fields` has the rows of good records, `record` says of which each is, in ascending order.
+    """The result of parsing: `fields` has the rows of good records, `record` each row's record, in ascending order.
 
-    A record may give several rows. `rejects` has a row (`REJECTS`) for each bad record: its number, the reason, the bad
-    field (NULL: the whole record) and the detail. `skipped` records are empty, such as blank lines in CSV. Each record
-    is good, bad or skipped.
+    A record may yield several rows. `rejects` has a row (`REJECTS`) for each bad record: its number, the reason, the
+    bad field (NULL: the whole record) and the detail. `skipped` records are empty, such as blank lines in CSV. Each
+    record is either good, bad or skipped.
     """
 
     fields: pa.Table
@@ -68,7 +68,7 @@ def rejects(bad: Mapping[int, RecordError]) -> pa.Table:
 
 
 def uniform_rejects(record: Ints, reason: str, column: str | None, detail: pa.Array | str) -> pa.Table:
-    """Return records that are bad for one reason in one field as a table; `detail` may be an array, one for each."""
+    """Return a table of records that are bad for one reason in one field; `detail` may be an array, one for each."""
     count = record.size
     explained = detail if isinstance(detail, pa.Array) else pa.repeat(pa.scalar(detail, pa.string()), count)
     rest = [pa.repeat(pa.scalar(value, pa.string()), count) for value in (reason, column)]
@@ -76,7 +76,7 @@ def uniform_rejects(record: Ints, reason: str, column: str | None, detail: pa.Ar
 
 
 class FieldParser:
-    """A parser whose values are those of its fields."""
+    """A parser whose columns are its fields."""
 
     __slots__ = ()
     fields: tuple[Field, ...]
@@ -97,9 +97,9 @@ class FieldParser:
     def join(
         self, columns: Iterable[ConversionResult], record: Ints, refused: Iterable[pa.Table], skipped: Ints
     ) -> ParseResult:
-        """Join the values of the fields, one for each number in `record`; add to the records that are `refused`.
+        """Join the values of the fields, one for each number in `record`; add bad records to those already `refused`.
 
-        The first bad field gives a record's reason.
+        A record's first bad field gives the reason.
         """
         good, values, reasons = np.ones(record.size, np.bool_), [], [empty_table(REJECTS), *refused]
         for field, converted in zip(self.fields, columns, strict=True):

@@ -10,8 +10,8 @@ from pydantic import Field, field_validator
 from windrow.formats.installed import OWN, names
 from windrow.model.section import ByteSize, Count, SettingsSection
 
-CHUNK_BYTES = 1_048_576  # as in chunks.CHUNK_BYTES, which would load Arrow
-MIN_MAX_CHUNKS = 256  # so many small chunks are read together in some 0.1 s; a guess
+CHUNK_BYTES = 1_048_576  # as chunks.CHUNK_BYTES, whose import would load Arrow
+MIN_MAX_CHUNKS = 256  # reading this many small chunks takes some 0.1 s; a guess
 
 
 class FormatSettings(SettingsSection):
@@ -46,7 +46,7 @@ class FormatSettings(SettingsSection):
 
     @property
     def max_chunks(self) -> int:
-        """Return how many chunks a microbatch reads, where the log does not say their bytes: as if they were whole."""
+        """Return how many chunks a microbatch reads where the log does not give their bytes, as if each were full."""
         return max(MIN_MAX_CHUNKS, self.max_read_bytes // CHUNK_BYTES)
 
     @field_validator("type")
@@ -57,14 +57,14 @@ class FormatSettings(SettingsSection):
         return name
 
     def recorded_text(self) -> str | None:
-        """Return what differs from the defaults as the history records it, JSON; None for nothing.
+        """Return, as JSON for the history, the settings that differ from the defaults; None if none does.
 
-        Fields stay in their order, which says in many formats where each one is.
+        Fields keep their order, which in many formats says where each one is.
         """
         changed = self.model_dump(mode="json", exclude_defaults=True)
         return json.dumps(changed | {"strict": self.strict}, ensure_ascii=False) if changed else None
 
     @classmethod
     def of_record(cls, text: str | None) -> FormatSettings:
-        """Return the settings that the history recorded; before there was `strict`, all fields were converted."""
+        """Return the settings that the history recorded; before `strict` existed, all fields were converted."""
         return cls.model_validate({"strict": True} | json.loads(text or "{}"))

@@ -1,8 +1,8 @@
 """Translate typed fields to msgspec types, and the decoded values to Arrow.
 
-Types are strict: a number is not a text that looks like one, an integer has no point and fits its type, and nothing is
-rounded except to the nearest float. Only decimals may be numbers or texts, because JSON readers that use floats would
-lose their digits.
+Types are strict: a text that looks like a number is not a number, an integer has no point and fits its type, and
+nothing is rounded except to the nearest float. Only decimals may be numbers or texts, because JSON readers that use
+floats would lose their digits.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Node(NamedTuple):
 
 
 class NumberText(str):
-    """The text of a number with a point or an exponent in JSON, which loses nothing."""
+    """The text of a JSON number with a point or an exponent, so that no digit is lost."""
 
     __slots__ = ()
 
 
 class Repeated(dict[str, Any]):
-    """An object of which the last of the members with one name counts, and all are in `pairs`."""
+    """An object in which the last of several members with one name counts; `pairs` has all of them."""
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
@@ -53,7 +53,7 @@ class Repeated(dict[str, Any]):
 
 
 def convert_value(kind: Any, value: Any) -> Any:
-    """Convert a value to a type that msgspec does not know: `of` raises ValueError; this is its `dec_hook`."""
+    """Convert a value to a type unknown to msgspec, as its `dec_hook`; `of` raises ValueError."""
     return kind.of(value)
 
 
@@ -99,7 +99,7 @@ def read_json(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
 
 
 def has_floats(types: Iterable[pa.DataType]) -> bool:
-    """Tell whether a type is a float or holds one."""
+    """Tell whether a type is a float or contains one."""
     return any(
         pa.types.is_floating(type_) or has_floats(type_.field(number).type for number in range(type_.num_fields))
         for type_ in types
@@ -107,7 +107,7 @@ def has_floats(types: Iterable[pa.DataType]) -> bool:
 
 
 def sign_zeros(record: msgspec.Struct, written: dict[str, Any], fields: Sequence[Field]) -> None:
-    """Give floats the sign of `-0`, which msgspec drops; `written` is the record with its numbers as texts."""
+    """Restore the sign of `-0` in floats, which msgspec drops; `written` is the record with its numbers as texts."""
     for number, field in enumerate(fields):
         if has_floats([field.type]):
             setattr(
@@ -145,7 +145,7 @@ def has_field_type(node: Node) -> bool:
 
 
 def _with_floats(value: Any) -> Any:
-    """Return a value with floats in place of the texts of numbers, unless they are out of range."""
+    """Return a value with floats in place of texts of numbers, except for numbers out of range."""
     if isinstance(value, NumberText):
         return value if math.isinf(float(value)) else float(value)
     if isinstance(value, dict):
@@ -225,7 +225,7 @@ def _container(type_: pa.DataType) -> Any:
 
 
 class Float32Text(str):
-    """The text of a float32. It is rounded once, from the text, because a float64 between them may be half way."""
+    """The text of a float32, which is rounded once: a float64 in between may lie half way between two float32."""
 
     __slots__ = ()
 
@@ -244,14 +244,14 @@ class DecimalText(str):
 
     @classmethod
     def of(cls, value: Any) -> DecimalText:
-        """Return the text of any number, or a text as it is."""
+        """Return the text of any number; return a text unchanged."""
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise ValueError(f"Expected `decimal`, got `{type(value).__name__}`")  # noqa: TRY004 msgspec's way
         return cls(value)
 
 
 def _text(value: Any) -> str:
-    """Return a number as a text with all its digits; a text as it is."""
+    """Return a number as a text with all its digits; return a text unchanged."""
     return value if isinstance(value, str) else str(Decimal(value))
 
 

@@ -23,9 +23,9 @@ class SnappyError(Exception):
 
 
 def is_chunk(kind: int) -> bool:
-    """Whether a chunk may begin with this byte, which three bytes of its size follow.
+    """Tell whether a chunk may begin with this byte, which three bytes of its size follow.
 
-    The format says that a reader skips the kinds from 0x80 on, which nobody writes: what is one bit away from content
+    Other kinds from 0x80 on, which readers may skip, are refused: nobody writes them, and content with a flipped bit
     would be lost.
     """
     return kind in {COMPRESSED, UNCOMPRESSED, PADDING, BEGIN}

@@ -22,7 +22,7 @@ PIECE = 8  # bytes that are copied together, as one number
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Texts:
-    """Text `i` is `buffer[begin[i]:end[i]]`, or NULL unless `valid[i]`."""
+    """Text `i` is `buffer[start[i]:end[i]]`, or NULL unless `valid[i]`."""
 
     buffer: ByteArray
     start: Ints
@@ -66,7 +66,7 @@ class Texts:
 
 
 def gather_bytes(buffer: ByteArray, start: Ints, end: Ints) -> tuple[ByteArray, Ints]:
-    """Return runs of bytes one behind the other, and where each begins and the last one ends; without a copy if so."""
+    """Return runs of bytes joined, and where each begins and the last one ends; adjacent runs are not copied."""
     bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(end - start)])
     if not start.size or (start[1:] == end[:-1]).all():
         first = int(start[0]) if start.size else 0
@@ -83,7 +83,7 @@ def bitmap(valid: Flags) -> pa.Buffer | None:
 
 @compile_lazily
 def _bounds(start: Ints, end: Ints, valid: Flags, bounds: npt.NDArray[np.int32]) -> int:
-    """Write where the copy of each text begins, and finally where the last one ends; return that as 64 bits."""
+    """Write where the copy of each text begins and where the last one ends; return that end as 64 bits."""
     total = np.int64(0)
     for number in range(len(start)):
         bounds[number] = total

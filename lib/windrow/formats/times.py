@@ -18,7 +18,7 @@ import numpy as np
 from windrow.columnar.blocks import load_u64
 from windrow.columnar.compiled import ByteArray, Flags, Ints, always_inlined, compile_lazily, inline
 
-# The fields of a time; UNSAID marks optional ones that were not given. Then the other kinds of steps.
+# The fields of a time; UNSAID marks optional ones that were not given. Then come the other kinds of steps.
 YEAR, SHORT_YEAR, MONTH, DAY, HOUR, HALF_HOUR, MINUTE, SECOND, FRACTION, ZONE, HALF = range(11)
 PARTS, UNSAID = 11, -1
 LITERAL, MAY_END, MAY_END_OR_ZONE, PARTED, NAME, SHORT_NAME = range(PARTS, 17)
@@ -37,11 +37,11 @@ MONTHS = (
 )  # fmt: skip
 NAMES = np.array([list(name.ljust(9).encode()) for name in MONTHS], np.uint8)
 LENGTHS = np.array([len(name) for name in MONTHS], np.int64)
-SHORT_LENGTH, CENTURY_BEGINS = 3, 69  # as POSIX has it: 69 is 1969, 68 is 2068
+SHORT_LENGTH, CENTURY_BEGINS = 3, 69  # as in POSIX: 69 is 1969, 68 is 2068
 DAY_SECONDS, FIRST_SECOND, LAST_SECOND = 86_400, -62_135_596_800, 253_402_300_799
 ZERO, NINE, SMALL, PLUS, MINUS, POINT, COLON, BLANK, A, M, P, T, Z = (ord(letter) for letter in "09 +-.: ampTZ")
-# A time in the usual form: its characters besides digits, what sets the highest bit of a byte that is too large, where
-# the time of day and the second are, and how many bytes it has without a fraction and with a long one.
+# A time in the usual form: its separators, addends that set the highest bit of a byte that is too large, where the time
+# of day and the second begin, and its length without a fraction and with the longest one.
 DATE, TIME, TIME_BEHIND_BLANK = (np.frombuffer(text, "<u8")[0] for text in (b"0000-00-", b"00T00:00", b"00 00:00"))
 DATE_DIGITS, TIME_DIGITS = (
     np.frombuffer(bytes(0x76 if letter == "0" else 0x7F for letter in text), "<u8")[0]
@@ -59,13 +59,13 @@ BEYOND = 9.3e18  # does not fit into 64 bits; a smaller number that has overflow
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TimePattern:
-    """How a time is written: each row of `steps` is what comes next, and for a number its least and most digits."""
+    """How a time is written: each row of `steps` is the next step, and for a number its least and most digits."""
 
     steps: Ints
 
     @classmethod
     def of(cls, text: str, *, of_day: bool = False) -> TimePattern:
-        """Read a strptime pattern, of a time of day or of a date. Raises ValueError that says what is wrong with it."""
+        """Read a strptime pattern of a time of day or of a date. Raises ValueError, which says what is wrong."""
         whole = re.sub("%.", lambda match: SHORT_FOR.get(match[0], match[0]), text, flags=re.DOTALL)
         steps, seen = [], []
         for directive, other in re.findall("%(.?)|([^%]+)", whole, re.DOTALL):
@@ -86,7 +86,7 @@ class TimePattern:
 
 
 def _apart(steps: Ints) -> Ints:
-    """Require all digits of numbers that touch each other, or it would be ambiguous where one ends."""
+    """Require all digits of numbers that touch each other; otherwise, where one ends would be ambiguous."""
     number = steps[:, 0] <= FRACTION
     touching = np.append(number[1:], False) | np.append(False, number[:-1])
     touched = touching & (steps[:, 0] < FRACTION)
@@ -136,7 +136,7 @@ def parse_timestamps(
 
     Times of day count since midnight.
 
-    `usual` says that most are written as `2024-02-29T12:00:00Z`, maybe with a fraction; these are read without steps.
+    If `usual`, most are written as `2024-02-29T12:00:00Z`, maybe with a fraction, and these are read without steps.
     """
     good = np.zeros(len(start), np.bool_)
     part = np.empty(PARTS, np.int64)
@@ -147,7 +147,7 @@ def parse_timestamps(
             continue
         for name in range(PARTS):
             part[name] = UNSAID if name == SHORT_YEAR or name == HALF else 0
-        part[YEAR], part[MONTH], part[DAY] = 1970, 1, 1  # the day of a time of day
+        part[YEAR], part[MONTH], part[DAY] = 1970, 1, 1  # the date of a time of day
         if (usual and _usual(buffer, at, stop, digits, part)) or _by_steps(buffer, at, stop, steps, digits, part):
             good[number], values[number] = _since_1970(part, digits)
     return good
@@ -155,7 +155,7 @@ def parse_timestamps(
 
 @always_inlined
 def _usual(buffer: ByteArray, at: np.uint64, stop: np.uint64, digits: int, part: Ints) -> bool:
-    """Read a timestamp in the usual form; return False and leave `part` as it is if the form is another one.
+    """Read a timestamp in the usual form; return False and leave `part` unchanged if it has another form.
 
     It reads words of eight bytes. XOR turns each byte into the value of its digit, or 0 for an expected separator.
     """
@@ -182,7 +182,7 @@ def _usual(buffer: ByteArray, at: np.uint64, stop: np.uint64, digits: int, part:
     missing = digits if size == MIN_LENGTH else digits - np.int64(size - MIN_LENGTH - ONE)
     if wrong or missing < 0:
         return False
-    date, time = date * TEN + (date >> EIGHT), time * TEN + (time >> EIGHT)  # each two digits a number
+    date, time = date * TEN + (date >> EIGHT), time * TEN + (time >> EIGHT)  # two digits become one number
     part[YEAR] = 100 * np.int64(date & BYTE) + np.int64(date >> np.uint64(16) & BYTE)
     part[MONTH], part[DAY] = np.int64(date >> np.uint64(40) & BYTE), np.int64(time & BYTE)
     part[HOUR], part[MINUTE] = np.int64(time >> np.uint64(24) & BYTE), np.int64(time >> np.uint64(48) & BYTE)
@@ -192,18 +192,18 @@ def _usual(buffer: ByteArray, at: np.uint64, stop: np.uint64, digits: int, part:
 
 @inline
 def _last_digits(buffer: ByteArray, stop: np.uint64, count: np.uint64) -> tuple[np.int64, np.bool_]:
-    """Return the number that the last digits before `stop` are, 1 to 8 of them, and whether they are digits."""
+    """Return the number that the `count` bytes before `stop` (1 to 8) form, and whether all of them are digits."""
     others = EIGHT * (EIGHT - count)
     word = (load_u64(buffer, stop - EIGHT) ^ ZEROS) >> others << others
     are_digits = (word | (word + ABOVE_NINE)) & HIGH_BITS == np.uint64(0)
-    pairs = word * TEN + (word >> EIGHT)  # numbers of two digits, in each second byte
+    pairs = word * TEN + (word >> EIGHT)  # two-digit numbers, in every second byte
     low, high = pairs & LOW_BYTES, pairs >> np.uint64(16) & LOW_BYTES
     return np.int64((low * LOW_SCALES + high * HIGH_SCALES) >> np.uint64(32)), are_digits
 
 
 @always_inlined
 def _by_steps(buffer: ByteArray, at: np.uint64, stop: np.uint64, steps: Ints, digits: int, part: Ints) -> bool:
-    """Read a timestamp step by step; return whether all of it is there and nothing else."""
+    """Read a timestamp step by step; return whether it is complete and nothing follows."""
     fits, step = True, 0
     while fits and step < len(steps):
         goal, least, most = steps[step, 0], steps[step, 1], steps[step, 2]

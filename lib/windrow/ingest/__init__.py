@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def writer_of(engine: Engine, settings: Settings) -> DepotWriter:
-    """Return what appends to the depot of the settings through an engine."""
+    """Return the writer to the depot of the settings through an engine."""
     if engine.name == "embedded":
         from windrow.ingest.embedded import EmbeddedWriter
 

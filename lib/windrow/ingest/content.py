@@ -79,7 +79,7 @@ class Content:
 
 
 class UnchangedContent(Content):
-    """The bytes of a file that is ingested, all of it, so that it is refused if it changes while it is read."""
+    """All bytes of a file that is ingested; the file is refused if it changes while it is read."""
 
     refused = InputFileError
     hint = "The depot does not have all of it. Ingest it again."

@@ -78,7 +78,7 @@ class EmbeddedWriter(DepotWriter):
 class CountingReader:
     """A stream of rows that counts them and refuses text that is not UTF-8, which readers of the depot cannot read.
 
-    The writer turns an error of the stream into another one, so `failure` keeps the original.
+    The writer turns an error of the stream into a different one, so `failure` keeps the original.
     """
 
     def __init__(self, source: pa.RecordBatchReader, file: str, progress: Callable[[int], None]) -> None:

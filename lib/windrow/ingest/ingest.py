@@ -25,7 +25,7 @@ Format = Literal["parquet", "delta"]
 
 @dataclass(frozen=True, slots=True)
 class IngestResult:
-    """What ingesting one file added, in which depot version; an `already_ingested` file adds nothing."""
+    """What ingesting one file added, and in which depot version; an `already_ingested` file adds nothing."""
 
     file: str
     message_count: int
@@ -104,14 +104,14 @@ def _state(file: str) -> tuple[int, ...] | None:
 
 
 def _require_unchanged(file: str, state: object) -> None:
-    """Raise InputFileError if a file changed since it was opened: its hash would stand for other rows."""
+    """Raise InputFileError if a file changed since it was opened: its hash would belong to other rows."""
     # guard: file-unchanged
     if _state(file) != state:
         raise InputFileError(f"{file} changed while it was ingested", "Ingest it again when nothing writes to it.")
 
 
 def _note(writer: DepotWriter, input_: IngestInput, transaction: str) -> str:
-    """Return what the depot's commit records of an input: of a Delta table, which commit its version is."""
+    """Return what the depot's commit notes about an input: for a Delta table, which commit its version is."""
     note = {"ingested": transaction}
     if input_.table is not None:
         note["fingerprint"] = fingerprint_at(writer.input_log(input_), input_.table.version) or ""
@@ -119,9 +119,9 @@ def _note(writer: DepotWriter, input_: IngestInput, transaction: str) -> str:
 
 
 def _require_same_log(writer: DepotWriter, input_: IngestInput, transaction: str) -> None:
-    """Raise InputFileError if a table has another commit under the last version that was ingested.
+    """Raise InputFileError if the last version ingested from a table is no longer the same commit.
 
-    It was set back, and has grown again or will: rows under numbers that come again would count as ingested.
+    The table was set back: new rows under version numbers that are used again would count as ingested.
     """
     notes = (note for note, _ in reversed(writer.log.notes()) if note.get("ingested") == transaction)
     last = next(notes, None)

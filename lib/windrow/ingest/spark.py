@@ -1,4 +1,4 @@
-"""Append to a depot with Spark, whose frames the executors write."""
+"""Append to a depot with Spark, whose executors write the frames."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ class SparkWriter(DepotWriter):
     def append_batch(self, input_: IngestInput, mapping: ColumnMapping, query: str, number: int) -> bool:
         """Append a batch of a streaming query to the depot in one commit, unless the depot has it.
 
-        The commit's note says what the batch held. If the number is that of another batch, because the checkpoint of
-        the query was damaged, the rows are appended under a name of their own. Returns whether that happened.
+        The commit's note describes the batch. If the number belongs to another batch, because the checkpoint of the
+        query was damaged, the rows are appended under a name of their own. Returns whether that happened.
         """
         before, log = self.depot().version, self.log
         with self._map_rows(cast("DataFrame", input_.handle), input_, mapping) as rows:
@@ -90,7 +90,7 @@ class SparkWriter(DepotWriter):
 
     @contextmanager
     def _map_rows(self, rows: DataFrame, input_: IngestInput, mapping: ColumnMapping) -> Iterator[DataFrame]:
-        """Give the rows of an input as messages, to be appended. Raises ExpressionError, TableUnwritableError."""
+        """Yield the rows of an input as messages to append. Raises ExpressionError, TableUnwritableError."""
         try:
             with session_with(self.engine.session, ALIKE), session_with(self.engine.session, WHOLE_TIMES):
                 mapped = rows.selectExpr(*mapping.spark_select(of_column(self.depot().schema)))
@@ -119,10 +119,10 @@ class SparkWriter(DepotWriter):
 
 @dataclass(frozen=True, slots=True)
 class StreamBatch:
-    """What a batch of a streaming query held: the transaction id of its query, its number, its rows and their digest.
+    """A batch of a streaming query: the transaction id of the query, and the batch's number, rows and digest.
 
-    A number alone does not identify a batch: if the newest files of a checkpoint are lost, Spark gives the same number
-    to other rows. So the commit to the depot notes the number of rows, and a digest that depends neither on their order
+    A number alone does not identify a batch: if the newest files of a checkpoint are lost, Spark reuses the number for
+    other rows. So the commit to the depot notes the number of rows, and a digest that depends neither on their order
     nor on partitions: the sum of a hash of each row.
     """
 
@@ -146,7 +146,7 @@ class StreamBatch:
 
     @property
     def name(self) -> str:
-        """Return a transaction id of its own, for a batch whose number has become that of another one."""
+        """Return a separate transaction id, for a batch whose number belongs to another one."""
         return f"{self.query}/{self.batch}/{self.digest}"
 
     def is_in(self, commits: Iterable[Mapping[str, Any]]) -> bool:

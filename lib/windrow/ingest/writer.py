@@ -30,7 +30,7 @@ Handle: TypeAlias = Union["DeltaTable", "ParquetFile", "DataFrame"]
 
 @dataclass(frozen=True, slots=True)
 class IngestInput:
-    """A file or Delta table to ingest: its columns, for a Delta table its identity, and the engine's handle on it."""
+    """A file or Delta table to ingest: its columns, the identity of a Delta table, and the engine's handle on it."""
 
     file: str
     schema: pa.Schema
@@ -51,10 +51,10 @@ class DepotWriter(Protocol):
         self.place = engine.place(settings.depot)
 
     def create(self, payload: pa.DataType | None, retention: str) -> None:
-        """Create an empty depot unless it exists: a raw one if there is no type of payloads.
+        """Create an empty depot unless it exists: a raw one if `payload` is None.
 
-        `retention` is its retention of log and removed files. Raises IncompatibleTableError if a depot of the other
-        kind is there.
+        `retention` is how long it keeps its log and removed files. Raises IncompatibleTableError if a depot of the
+        other kind exists.
         """
 
     def open_input(self, file: str, format_: str) -> IngestInput:
@@ -96,7 +96,7 @@ class DepotWriter(Protocol):
         return table
 
     def _created_type(self, payload: pa.DataType | None) -> pa.DataType | None:
-        """Return the type of payloads in a depot to create: the one that is set, unless an expression makes it."""
+        """Return the payload type of a depot to create: the one that is set, unless an expression makes the payload."""
         payload_type = self.settings.payload_type
         is_set = payload is not None and payload_type and "payload" not in self.settings.depot_columns
         return parse(payload_type) if is_set else payload

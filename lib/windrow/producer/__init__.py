@@ -3,7 +3,7 @@
 A commit to a Delta table takes about ten milliseconds, whatever its size. So messages are not committed one by one: a
 *queue* holds them for up to `linger` or until a batch is full, and the depot's committer thread writes them in one
 commit. Each process has one such thread per depot. The sender of a message gets a future of its acknowledgement, which
-holds the depot version and the message's number.
+contains the depot version and the message's number.
 
 Each commit records in the depot's log the number of the producer's last message. So a restarted producer knows where it
 was, and a commit whose reply was lost is recognised. If two processes use the same id, the second one to commit is

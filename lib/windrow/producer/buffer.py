@@ -1,6 +1,6 @@
-"""The bound on the bytes of messages that are held or in flight, of one producer id or of several that share it.
+"""The bound on the bytes of messages that are held or in flight, for one producer id or for several that share it.
 
-Senders that find no room wait in order, whichever queue they send to. All of it happens under the committer's lock.
+Senders that find no room wait in order, whichever queue they send to. All of this happens under the committer's lock.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from windrow.errors import ProducerInUseError
 
 
 class Buffer:
-    """Room for so many bytes, which the producers of several ids of one depot may share: pass it to each of them."""
+    """Room for `size_bytes` bytes that producers with several ids of one depot may share: pass it to each of them."""
 
     def __init__(self, size_bytes: int) -> None:
         """Begin empty.
@@ -44,7 +44,7 @@ class Buffer:
         return bool(self._tickets)
 
     def join(self, lock: object) -> None:
-        """Let one more queue use it. Raises ProducerInUseError if queues with another lock do."""
+        """Register a queue. Raises ProducerInUseError if queues with another lock use the buffer."""
         # guard: buffer-of-one-depot
         if (self._queues or self._reserved) and self._lock is not lock:
             raise ProducerInUseError("the buffer is used by producers of another depot", "Use a buffer for each depot.")
@@ -52,23 +52,23 @@ class Buffer:
         self._queues += 1
 
     def leave(self) -> None:
-        """Let one queue less use it."""
+        """Unregister a queue."""
         self._queues -= 1
 
     def fits(self, byte_count: int) -> bool:
-        """Whether there is room for so many bytes."""
+        """Whether there is room for `byte_count` bytes."""
         return self._reserved + byte_count <= self.size_bytes
 
     def reserve(self, byte_count: int) -> None:
-        """Take room."""
+        """Reserve room."""
         self._reserved += byte_count
 
     def release(self, byte_count: int) -> None:
-        """Give room back."""
+        """Release room."""
         self._reserved -= byte_count
 
     def line_up(self) -> object:
-        """Return a ticket behind those of all other senders that wait."""
+        """Return a ticket behind those of all other waiting senders."""
         ticket = object()
         self._tickets.append(ticket)
         return ticket
@@ -78,5 +78,5 @@ class Buffer:
         return self._tickets[0] is ticket
 
     def step_out(self, ticket: object) -> None:
-        """Give a ticket back."""
+        """Remove a ticket."""
         self._tickets.remove(ticket)

@@ -1,7 +1,7 @@
 """The committers of this process: one thread per depot commits the batches of all its queues one after the other.
 
 More writers would be slower, since commits to a table wait for each other. A second thread watches the deadlines,
-because a hanging disk blocks the first one. A forked process starts without committers; at exit all are closed.
+because a hanging disk blocks the first. A forked process starts without committers; all are closed at exit.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Committer:
             queue, batch = result
             try:
                 self._deliver(queue, batch)
-            except BaseException:  # whatever it is, the next batch has senders too
+            except BaseException:  # whatever it was, the next batch has senders too
                 LOG.exception("the committer of %s continues after an internal error", self.location)
             with self._bell.lock:
                 self._delivering = False
@@ -252,7 +252,7 @@ class Committer:
 
 
 def sender_error(error: BaseException) -> InternalError:
-    """Return the error that senders get for what would end a thread: raised in theirs, it would end the program."""
+    """Return the error for senders in place of one that ends a thread: raised in theirs, it would end the program."""
     return InternalError(f"the commit was broken off by {type(error).__name__}: {first_line(error)}", REPORT)
 
 
@@ -262,7 +262,7 @@ class Registry:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._committers: dict[str, Committer] = {}
-        self._guests: Counter[str] = Counter()  # who is joining, without the lock
+        self._guests: Counter[str] = Counter()  # how many are joining, without the lock
 
     def join(
         self,

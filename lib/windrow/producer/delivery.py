@@ -1,4 +1,4 @@
-"""A delivery: the future of a sent message, which ends with its acknowledgement or an error; and a batch of them."""
+"""A delivery: the future of a sent message, which completes with its acknowledgement or an error; and a batch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Position:
 class Delivery(Future[Ack]):
     """The future of an acknowledgement. It cannot be cancelled: a sent message is delivered or fails with an error.
 
-    `waiting` is called once, when a thread begins to wait: if all senders wait, none is left to send more.
+    `waiting` is called once, when a thread begins to wait: if all senders wait, nobody is left to send more.
     """
 
     def __init__(self, waiting: Callable[[], None]) -> None:
@@ -82,8 +82,8 @@ class Batch:
     """Single messages in order, or one table of messages.
 
     `begun` and `deadline` are monotonic seconds: when the first message came, and when it is given up. A `sealed` batch
-    takes no more messages. `reserved` is its share of the buffer in bytes. `note` identifies its commit in the log, and
-    `mark` and `fingerprint` are numbers of the sender's that the log keeps with it.
+    accepts no more messages. `reserved` is its share of the buffer in bytes. `note` identifies its commit in the log,
+    and `mark` and `fingerprint` are the sender's numbers, which the log keeps with it.
     """
 
     begun: float

@@ -144,7 +144,7 @@ class RawProduceResult:
 
 
 class BytesInput(FdReader):
-    """The bytes of a file descriptor, in pieces of at most `most` bytes or of what came within some seconds."""
+    """The bytes of a file descriptor, in pieces of at most `most` bytes, each read within some seconds."""
 
     def __init__(self, descriptor: int, stop: StopSignal, most: int, seconds: float) -> None:
         """Read until the end or a stop."""

@@ -26,7 +26,7 @@ from windrow.model.timestamps import EPOCH, MICROSECOND, microseconds_of
 from windrow.producer.payloads import GREATEST, LEAST, to_payload
 from windrow.producer.row import table_of
 
-KEPT_BYTES = 1_024  # how much is kept of a line that is too large
+KEPT_BYTES = 1_024  # how much of a line that is too large is kept
 REQUIRED = ("key", "type", "event_time")
 WHOLE = "*"
 TEXT = re.compile(r"'((?:[^']|'')*)'")
@@ -152,7 +152,7 @@ class LineReader:
             return value, ""
         try:
             return value | {JSON_TEXT: bytes(MEMBERS.decode(line)[field]).decode()}, ""
-        except msgspec.DecodeError:  # an escape that is half of a surrogate pair, in one field or another
+        except msgspec.DecodeError:  # half of a surrogate pair as an escape, in some field
             return value | {JSON_TEXT: HALF}, ""
         except RecursionError:
             return value, f"{field} nests too deeply"
@@ -192,7 +192,7 @@ class LineReader:
 
     def _convert_payload(self, field: str, value: Any) -> Any:
         for member in value.values() if isinstance(value, dict) else [value]:
-            if isinstance(member, float) and isinf(member):  # JSON has no infinity, but Python makes one of 1e400
+            if isinstance(member, float) and isinf(member):  # JSON has no infinity, but Python reads 1e400 as one
                 raise InvalidLine(f"{field} has a number that is too large")
         try:
             return to_payload(value, self._payload)
@@ -202,7 +202,7 @@ class LineReader:
     def _reject(self, columns: dict[str, list[Any]], at: int, kept: dict[str, Any], now: int) -> None:
         """Make a row that the batcher rejects: its event time is NULL, its payload has the reason and the line.
 
-        If payloads are not text, its type has them.
+        If payloads are not text, `type` has both.
         """
         row: dict[str, Any] = {"source": self._source, "event_time": None, "received_at": now, "sequence": None}
         row |= {"payload": None, "type" if self._typed else "payload": json.dumps(kept, ensure_ascii=False)}
@@ -238,7 +238,7 @@ def _convert(name: str, field: str, value: Any, instead: Any) -> Any:
 def _quick_times(values: list[str]) -> list[int] | None:
     try:
         return [(datetime.fromisoformat(value) - EPOCH) // MICROSECOND for value in values]
-    except (TypeError, ValueError):  # one has no zone, or is not a time
+    except (TypeError, ValueError):  # a value has no zone, or is not a time
         return None
 
 

@@ -10,7 +10,7 @@ WINDOW_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ProducerMetrics:
-    """The figures of a producer: totals since its start, averages and rates of the last minute (0 without commits).
+    """The figures of a producer: totals since its start, averages and rates over the last minute (0 without commits).
 
     A record is a message, a request a commit. Times are milliseconds, sizes bytes, rates per second.
     """
@@ -35,7 +35,7 @@ class ProducerMetrics:
 
 @dataclass(frozen=True, slots=True)
 class CommitSample:
-    """A commit: when it ended (monotonic seconds), its messages and bytes, seconds in the queue and of the commit."""
+    """A commit: its end (monotonic seconds), its messages and bytes, and the seconds in the queue and in the commit."""
 
     ended: float
     message_count: int

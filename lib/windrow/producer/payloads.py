@@ -31,7 +31,7 @@ def to_payload(value: Any, type_: pa.DataType) -> Any:
 
 
 def size(value: Any) -> int:
-    """Return about how many bytes of the buffer a payload takes."""
+    """Return roughly how many bytes of the buffer a payload takes."""
     if isinstance(value, dict):
         return sum(map(size, value.values()))
     if isinstance(value, str):
@@ -67,7 +67,7 @@ def _double(value: Any) -> float:
 
 
 def _text(value: Any, type_: pa.DataType) -> str | bytes:
-    """Return a text or bytes inside of a struct; a text becomes bytes as UTF-8."""
+    """Return a text or bytes inside a struct; for a binary field, a text becomes UTF-8."""
     try:
         if pa.types.is_binary(type_):
             return value.encode() if isinstance(value, str) else bytes(memoryview(value))

@@ -1,8 +1,8 @@
 """Send the lines of an input to a depot, where line N becomes message N of the producer.
 
-So the same command can be run again after any failure: it resumes after the last committed line. For this every line
-counts: a line that is not a message becomes a row that the batcher rejects. And a portion of lines is sent only when
-the one before it is committed, because a portion that fails must not leave a gap.
+So the same command can be run again after any failure: it resumes after the last committed line. For this, every line
+counts: a line that is not a message becomes a row that the batcher rejects. A portion of lines is sent only after the
+previous one is committed, because a portion that fails must not leave a gap.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TOLD = 10  # faults that are logged one by one
 
 @dataclass(slots=True)
 class ProduceResult:
-    """The result: how many lines were sent, of which `rejected` are not messages; `skipped` were there before."""
+    """The result: how many lines were sent, of which `rejected` are no messages; `skipped` were committed before."""
 
     message_count: int = 0
     rejected: int = 0

@@ -105,8 +105,8 @@ class Producer(Sender):
 
         Times are datetimes with a zone or microseconds since the epoch, and default to now. `source` defaults to the
         producer's id, `sequence` to the message's number. The payload is text, bytes, or a number, which is kept as its
-        text; in a depot with another type of payloads it is a number, a bool, or a dict. Waits for room as long as
-        `block_timeout` says. Raises InvalidMessageError, BufferFullError, ProducerFencedError, ProducerClosedError.
+        text; in a depot with another payload type it is a number, a bool, or a dict. Waits up to `block_timeout` for
+        room. Raises InvalidMessageError, BufferFullError, ProducerFencedError, ProducerClosedError.
         """
         return self._send(self._row(key, type, event_time, payload, source, received_at, sequence))
 
@@ -148,10 +148,10 @@ class Producer(Sender):
         """Send many messages at once, in one commit, after everything that was sent before.
 
         The columns are those of `send`; `key` and `type` are required. A row in which one of them is NULL goes into the
-        depot unchanged, and the batcher records it as rejected. The acknowledgement is that of the last row. `mark` is
-        a 64-bit number that the log keeps with the commit, for example your position in your own input, and
-        `fingerprint` another one, for example of what is there; `position()` returns both; a table without rows only
-        records them. Raises MessagesError, InvalidMessageError for an invalid number, and the errors of `send`.
+        depot unchanged, and the batcher records it as rejected. The acknowledgement is that of the last row. `mark` and
+        `fingerprint` are 64-bit numbers that the log keeps with the commit, for example your position in your own
+        input, and a hash of what is there. `position()` returns both; a table without rows only records them. Raises
+        MessagesError, InvalidMessageError for an invalid number, and the errors of `send`.
         """
         self._require_usable()
         table = pa.table(messages) if isinstance(messages, pa.RecordBatch) else messages
@@ -200,8 +200,8 @@ class Producer(Sender):
 class RawProducer(Sender):
     """Sends the bytes of one raw source to a raw depot, each buffer as one chunk, in order.
 
-    Records may span buffers. If a chunk is not committed, no later one is: all held chunks fail and the producer takes
-    no more. Open it again and continue after `last_sequence()`. Otherwise it works like `Producer`.
+    Records may span buffers. If a chunk is not committed, no later one is: all held chunks fail and the producer
+    accepts no more. Open it again and continue after `last_sequence()`. Otherwise it works like `Producer`.
     """
 
     def __init__(
@@ -238,8 +238,8 @@ class RawProducer(Sender):
         """Send a buffer as the next chunk, and return the future of its acknowledgement with the chunk's number.
 
         The `last` chunk ends the source. With a `sequence`, the chunk is refused unless that is its number, so that
-        nothing is sent twice after a chunk with an unknown outcome. Waits for room as long as `block_timeout` says.
-        Raises InvalidMessageError, BufferFullError, ProducerFencedError, ProducerClosedError.
+        nothing is sent twice after a chunk with an unknown outcome. Waits up to `block_timeout` for room. Raises
+        InvalidMessageError, BufferFullError, ProducerFencedError, ProducerClosedError.
         """
         return self._send(self._chunk(buffer, last, sequence))
 

@@ -43,7 +43,7 @@ TRANSITIONS = {
 
 
 class Bell:
-    """The lock of a committer, and its conditions: for the committer, for senders without room, for ends, deadlines."""
+    """The lock of a committer, and its conditions: for the committer, senders without room, ends and deadlines."""
 
     def __init__(self) -> None:
         """Create four conditions with one lock."""
@@ -67,8 +67,8 @@ class ProducerQueue:
     ) -> None:
         """Begin after message number `sequence`, the last one in the depot.
 
-        In an `ordered` queue nothing may follow a message that failed; an `ended` one takes nothing. Others may share
-        the `buffer`. Raises ProducerInUseError if those of another committer do.
+        In an `ordered` queue nothing may follow a failed message; an `ended` one accepts nothing. Other queues may
+        share the `buffer`. Raises ProducerInUseError if those of another committer do.
         """
         buffer.join(bell)
         self.buffer = buffer
@@ -77,7 +77,7 @@ class ProducerQueue:
         self.state = ProducerState.OPEN
         self.refused: WindrowError | None = None
         self.users = 0
-        self.closer: int | None = None  # the thread that closes it
+        self.closer: int | None = None  # the thread that closes the queue
         self._bell = bell
         self._batches: deque[Batch] = deque()
         self._in_flight: Batch | None = None
@@ -127,9 +127,9 @@ class ProducerQueue:
             return delivery
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Commit everything that was sent so far now, and wait until it is committed or has failed.
+        """Commit everything sent so far without lingering, and wait until it is committed or has failed.
 
-        Returns False after `timeout` seconds. It raises no errors of messages: their futures do.
+        Returns False after `timeout` seconds. The futures of messages raise their errors; this does not.
         """
         with self._bell.lock:
             self._seal()
@@ -168,7 +168,7 @@ class ProducerQueue:
     def due_at(self) -> float | None:
         """Return when the next batch is due (monotonic seconds), None if there is none.
 
-        A batch that need not linger is due since it began, so that among several queues the longest wait comes first.
+        A batch that need not linger was due when it began, so that among several queues the longest wait comes first.
         """
         if not self._batches or self._in_flight is not None:
             return None
@@ -214,7 +214,7 @@ class ProducerQueue:
         self._bell.ended.notify_all()
 
     def abort(self) -> Callable[[], None]:
-        """Refuse new messages and fail all held ones, because an earlier one is missing; returns as `fence`."""
+        """Refuse new messages and fail all held ones, because an earlier one is missing; returns like `fence`."""
         return self.fence(
             ProducerClosedError(
                 f"a chunk of raw source {self.name!r} was not committed, so none can follow it",
@@ -278,7 +278,7 @@ class ProducerQueue:
     # Parts.
 
     def _become(self, state: ProducerState) -> None:
-        """Pass to a state, unless the current one does not lead there, and wake all who wait."""
+        """Change to a state if the current one leads there, and wake all who wait."""
         if state in TRANSITIONS.get(self.state, ()):
             self.state = state
         for condition in (self._bell.work, self._bell.room, self._bell.ended):
@@ -347,7 +347,7 @@ class ProducerQueue:
         return Batch(now, now + self.chosen.delivery_timeout / SECOND, table)
 
     def _took(self, batch: Batch, byte_count: int) -> None:
-        """Reserve room for a message, and queue its batch if it is new. Nothing can fail any more after this."""
+        """Reserve room for a message, and queue its batch if it is new. After this, nothing can fail."""
         self.buffer.reserve(byte_count)
         if batch in self._unsettled:
             return

@@ -24,7 +24,7 @@ ROW_BYTES = 48  # times, number and list overhead besides the texts
 
 
 class MessageRow(NamedTuple):
-    """One message in column order; times in microseconds. An invalid one lacks some values."""
+    """One message in column order; times in microseconds. An invalid message lacks some values."""
 
     source: str
     key: str | None
@@ -41,7 +41,7 @@ class MessageRow(NamedTuple):
 
 
 class ChunkRow(NamedTuple):
-    """One chunk of a raw source in column order; `sequence` is its number if the sender gives one.
+    """One chunk of a raw source in column order; `sequence` is its number if the sender gave one.
 
     Nothing may follow the `last` one.
     """

@@ -53,16 +53,16 @@ class Sender:
         return ProducerState.CLOSED if self._closed and self._queue.state is ProducerState.OPEN else self._queue.state
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Commit everything that was sent so far now, and wait for it; return False after `timeout` seconds."""
+        """Commit everything sent so far without lingering, and wait for it; return False after `timeout` seconds."""
         self._require_usable(taking=False)
         return self._queue.flush(timeout)
 
     def last_sequence(self) -> int:
-        """Return the number of the last row in the depot under this name, 0 for none: continue after it."""
+        """Return the number of the last row in the depot under this name, 0 if there is none: continue after it."""
         return self.position().sequence
 
     def position(self) -> Position:
-        """Return the number of the last row in the depot under this name and the last mark, read together."""
+        """Return the last row's number in the depot under this name, the last mark and fingerprint, read together."""
         return self._committer.recorded_position(self._name)
 
     def metrics(self) -> ProducerMetrics:

@@ -1,6 +1,6 @@
 """Append to a depot with fencing: each commit records the number of the producer's last message.
 
-delta-rs does not skip a commit that was made before. So the recorded number is compared before each commit, and
+delta-rs does not skip a commit that was already made. So the recorded number is compared before each commit, and
 delta-rs compares it again on the same handle: if another process has changed it since, the commit conflicts.
 """
 
@@ -72,7 +72,7 @@ class DepotWriter:
         self._commits = 0
         self._failed = False
         self._doubts: dict[str, tuple[CommitEntry, int, int]] = {}  # with the number after it, and the version before
-        self._own: dict[str, int] = {}  # the numbers up to which this process has come
+        self._own: dict[str, int] = {}  # the last number that this process has committed
         self._acknowledged = self._table.version()
         self._identity = self._table.metadata().id
         self.schema, self._others = _require_columns(self._table, location, raw)
@@ -119,8 +119,8 @@ class DepotWriter:
     def resume_sequence(self, name: str, sequence: int, note: str) -> int:
         """Return the number after which the commit with this `note` continues.
 
-        It is `sequence`, unless this process has committed under the same name since that was read, or an earlier
-        commit with an unknown outcome is in the log after all. Raises as `append`.
+        It is `sequence`, unless this process has committed under the same name since it was read, or an earlier commit
+        with an unknown outcome is in the log after all. Raises like `append`.
         """
         sequence = max(sequence, self._own.get(name, 0))
         doubt, after, _ = self._doubts.get(name, (None, 0, 0))

@@ -28,10 +28,10 @@ REQUIRED = ("raw_source", "sequence", "bytes", "received_at")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SourceChunks:
-    """The chunks of a source in the order of versions and numbers, as columns; no object is made for a chunk.
+    """The chunks of a source in the order of versions and numbers, as columns, without an object for each chunk.
 
     Chunk `i` has the bytes `buffer[bounds[i]:bounds[i + 1]]`. `digest` has two numbers for each (see `queue.DIGEST`).
-    If they are `in_order`, each has the number after the one before, and only the last one may end the source.
+    If chunks are `in_order`, each number follows the one before, and only the last chunk may end the source.
     """
 
     buffer: ByteArray
@@ -49,7 +49,7 @@ class SourceChunks:
         return int(self.bounds[-1] - self.bounds[0])
 
     def offer_to(self, queue: Queue) -> bool:
-        """Let a queue take all chunks at once; False, and nothing is taken, if it must look at each of them."""
+        """Offer all chunks to a queue at once; return False, with none taken, if it must look at each of them."""
         digests = self.digest[-REMEMBERED_CHUNKS:].tobytes()
         first, count = int(self.number[0]), self.number.size
         return self.in_order and queue.take_run(first, count, bool(self.last[-1]), digests)
@@ -106,7 +106,7 @@ def chunks_by_source(rows: pa.Table) -> dict[str, SourceChunks]:
 
 
 def _contents(column: pa.ChunkedArray, order: Ints) -> tuple[ByteArray, Ints]:
-    """Return the contents of rows one behind the other, and their bounds; without a copy if they are so already."""
+    """Return the contents of rows joined, and their bounds; contents that are already adjacent are not copied."""
     texts = Texts.of(combine_chunks(column.cast(pa.large_binary())))  # which may have more than 2 GiB
     return gather_bytes(texts.buffer, texts.start[order], texts.end[order])
 
@@ -114,7 +114,7 @@ def _contents(column: pa.ChunkedArray, order: Ints) -> tuple[ByteArray, Ints]:
 def invalid_of(rows: pa.Table) -> list[dict[str, Any]]:
     """Return the rows that are not chunks, as rows of `stage.REJECTS` with times in microseconds.
 
-    They are numbered within their version, independent of the order of reading.
+    They are numbered within their version, independently of the order of reading.
     """
     by = [(name, "ascending") for name in ("version", "raw_source", "sequence", "received_at")]
     faults = rows.append_column("fault", faults_of(rows))
@@ -138,7 +138,7 @@ def invalid_of(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def faults_of(rows: pa.Table) -> pa.ChunkedArray:
-    """Return for each row why it is not a chunk, NULL for a good one."""
+    """Return for each row why it is not a chunk, NULL for a valid chunk."""
     fault = pa.chunked_array([pa.nulls(rows.num_rows, pa.string())])
     for name in REQUIRED:
         fault = pc.coalesce(fault, pc.if_else(pc.is_null(rows[name]), f"{name} is NULL", None))

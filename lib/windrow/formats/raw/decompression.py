@@ -1,10 +1,10 @@
 """Decompress the chunks of a raw source: a stream of frames that may be cut into chunks anywhere.
 
 Only whole frames are decompressed. The compressed bytes from the first unfinished frame on are kept, and read again
-with the next chunks, so nothing depends on the state of a library. A byte of the content is at the place of its frame:
-the chunk in which the frame begins, and how many bytes the frames that begin in this chunk have before it.
+with the next chunks, so nothing depends on the state of a library. A byte of the content has the place of its frame:
+the chunk in which the frame begins, and its offset in the content of all frames that begin there.
 
-Bytes that are no frame are rejected up to where the next whole frame begins, which their content alone decides.
+Bytes that are no frame are rejected up to the next whole frame; the content alone decides where it begins.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ CODEC, GAP = "format_codec", "format_gap"
 class Decompression:
     """Decompresses the steps of a source; `steps` and `rejects` are the result.
 
-    Bytes are counted as the longer of a frame and its content: `grown` says by how much contents are longer than their
-    frames, `excess` by how much frames are longer than their contents.
+    For each frame, the longer of the frame and its content counts: `grown` says by how much contents exceed their
+    frames, `excess` by how much frames exceed their contents.
     """
 
     source: RawSourceState
@@ -43,7 +43,7 @@ class Decompression:
 
     @classmethod
     def of(cls, source: RawSourceState, steps: Iterable[Step], format_: Format) -> Decompression:
-        """Decompress what a queue released, after what is kept of the source, and keep what is unfinished."""
+        """Decompress the kept bytes of a source and those that a queue released, and keep the unfinished ones."""
         decompression = cls(source, format_)
         if format_.codec == "none":
             decompression.steps = decompression._as_they_are(list(steps))
@@ -57,7 +57,7 @@ class Decompression:
         return decompression
 
     def _as_they_are(self, steps: list[Step]) -> list[Step]:
-        """Return steps after the bytes that another codec left, which belong to the version that comes now."""
+        """Return the bytes that another codec left, in the version of the first step, and then the steps."""
         kept, first = ByteRun.of_chunks(self.source.encoded), steps[0] if steps else None
         if first is None or not kept.buffer.size:
             return steps
@@ -72,7 +72,7 @@ class Decompression:
         self.steps.append(gap)
 
     def _take(self, run: ByteRun, *, all_or_nothing: bool = False) -> bool:
-        """Decompress a run; with `all_or_nothing`, return False and do nothing if not all of it is frames."""
+        """Decompress a run; with `all_or_nothing`, return False and do nothing unless all of it is frames."""
         both = ByteRun.of_chunks(self.source.encoded).join(run)
         buffer, at = both.buffer.tobytes(), 0
         while True:
@@ -99,7 +99,7 @@ class Decompression:
     def _frames(
         self, run: ByteRun, buffer: bytes, at: int, count: int | None = None
     ) -> tuple[list[Frame], Damage | None]:
-        """Return the frames from a position on, all or so many, and the damage after them, if there is any."""
+        """Return the frames from a position on, at most `count`, and the damage after them, if there is any."""
         frames_read: list[Frame] = []
         chunk, size = self.source.decoded
         for item in islice(frames(buffer, at, self._codec, self.format.limits.max_decoded_bytes), count):
@@ -118,13 +118,13 @@ class Decompression:
         return frames_read, None
 
     def _find_endless(self, run: ByteRun, at: int) -> Damage | None:
-        """Return the damage if the frame that begins at a position can have no end."""
+        """Return the damage if the frame that begins at a position can never end."""
         if at < run.buffer.size and run.last:
             return Damage(at, "the last frame is cut short")
         return self._too_long(run, at, run.buffer.size)
 
     def _too_long(self, run: ByteRun, start: int, end: int) -> Damage | None:
-        """Return the damage if bytes of several chunks, which may have to be kept, are too many for one frame."""
+        """Return the damage if the bytes of several chunks, which may have to be kept, are too many for one frame."""
         most = self.format.limits.max_pending_bytes
         if end - start <= most:
             return None
@@ -133,7 +133,7 @@ class Decompression:
         return Damage(start, why) if first < last else None
 
     def _end_of_damage(self, run: ByteRun, buffer: bytes, start: int) -> int | None:
-        """Return up to where bytes that begin no frame are rejected now, None if the next bytes decide that."""
+        """Return where to stop rejecting bytes that begin no frame, None if the next bytes decide that."""
         most = start + self.format.limits.max_record_bytes
         at = start
         while True:
@@ -149,9 +149,9 @@ class Decompression:
                 return None
 
     def _add(self, run: ByteRun, frames: Iterable[Frame], since: int, *, at_end: bool = False) -> None:
-        """Add the contents of frames as a run of their own, none before the version `since`.
+        """Add the contents of frames as a run of their own, with versions of at least `since`.
 
-        The end of the source has a piece too.
+        The end of the source gets a piece too.
         """
         rows: list[list[int]] = []
         start = 0

@@ -1,9 +1,9 @@
 """Parse spans of bytes: the values of good records, and the reasons of bad ones.
 
 A bad record of several lines may contain good ones: a quote opened in its first line, another quote far below closed
-it, and by chance a delimiter followed. Such a record is cut off after its first line, and the remaining lines are
-framed again. If the last one ends exactly where the record ends, they are records; otherwise the whole record is bad.
-So the bytes of a bad record alone decide what becomes of it, as with a good one.
+it, and a delimiter happened to follow. The record is cut off after its first line, and the remaining lines are framed
+again. If the last one ends exactly where the record ends, they are records; otherwise the whole record is bad. So the
+fate of a bad record, like that of a good one, depends only on its own bytes.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ CUT = {
     GAP: ("format_gap", "bytes before or after it never came"),
     MALFORMED: ("format_syntax", TEXT_AFTER_QUOTE),
 }
-MISFRAMED = string_array(["format_columns", "format_syntax"])  # reasons of a record that may be several
+MISFRAMED = string_array(["format_columns", "format_syntax"])  # reasons that may mean several records
 
 
 @dataclass(frozen=True, slots=True)
 class RecordValues:
-    """The final spans, the rows of the good ones (`span` says of which each is), and the bad ones (`REJECTS`)."""
+    """The final spans, the rows of good ones (`span` has the span of each row), and the bad ones (`REJECTS`)."""
 
     spans: RecordSpans
     fields: pa.Table
@@ -108,7 +108,7 @@ def _parse_spans(
 
 
 def _whole(parser: Parser, records: Records, name: str | None) -> ParseResult:
-    """Parse records. Raises FormatPluginError if that fails, or unless each record is good, bad or skipped, once."""
+    """Parse records. Raises FormatPluginError if that fails, or unless each is good, bad or skipped exactly once."""
     try:
         parsed = parser.parse(records)
         good = (
@@ -189,7 +189,7 @@ def _lines(spans: RecordSpans, start: int, end: int, framing: DelimitedFraming) 
         return None
     rest = spans.buffer[start + first : end]
     framed = framing.frame(rest, 0, 0, last=not content.endswith(delimiter))
-    # The parser refuses a malformed one, as it would refuse it anywhere.
+    # The parser rejects a malformed line, as it would anywhere.
     if framed.tail != len(rest) or not np.isin(framed.kind, (RECORD, MALFORMED)).all():
         return None
     return [start + first, *(framed.end + start + first).tolist()]

@@ -1,9 +1,9 @@
 """The queue of a raw source: puts chunks into the order of their numbers, each once, whatever order they arrive in.
 
-Chunks are numbered from 1. A chunk that comes too early is held until the ones before it are there. A chunk that comes
-again must equal the first one in length and checksum: then it is a repetition, otherwise a conflict. Nothing may come
-after the last chunk. If more than `max_pending_bytes` are held, the missing chunks are given up: framing continues
-after the gap, and chunks that come for it later are refused.
+Chunks are numbered from 1. A chunk that arrives early is held until the ones before it have arrived. A chunk that
+arrives again is a repetition if it equals the first one in length and checksum, otherwise a conflict. Nothing may
+follow the last chunk. If more than `max_pending_bytes` are held, the missing chunks are given up: framing continues
+after the gap, and missing chunks that arrive later are refused.
 
 All decisions are made depot version by depot version, so it does not matter which versions a microbatch reads.
 """
@@ -23,7 +23,7 @@ from windrow.model.chunks import FIRST
 
 DIGEST = Struct(">QQ")  # detects accidents; a cryptographic digest would take longer than framing the chunk
 DIGEST_BYTES = DIGEST.size
-REMEMBERED_CHUNKS = 1_024  # of a source; a guess: a producer that sends again has fewer on their way
+REMEMBERED_CHUNKS = 1_024  # per source; a guess: a producer that resends has fewer in flight
 LOST = bytes(DIGEST_BYTES)  # the digest that stands for a chunk that was given up
 
 
@@ -31,8 +31,8 @@ class QueuedChunk(NamedTuple):
     """A chunk as it arrived; `received_at` is in microseconds.
 
     `digest` identifies the content: its length, whether it is the last chunk, and a checksum. `ordinal` numbers the
-    chunks with the same number in one depot version. `offset` is that of the content in the chunk, if it is only a part
-    of it.
+    chunks with the same number in one depot version. `offset` is where the content begins in the chunk, if it is only a
+    part of it.
     """
 
     number: int
@@ -57,7 +57,7 @@ class QueuedChunk(NamedTuple):
 
 
 class RejectedChunk(NamedTuple):
-    """A chunk that is not taken, why, and the depot version in which that was decided."""
+    """A refused chunk, why, and the depot version in which that was decided."""
 
     chunk: QueuedChunk
     reason: str
@@ -72,7 +72,7 @@ class ChunkGap(NamedTuple):
 
 
 class ReleasedChunk(NamedTuple):
-    """The next chunk in order, and the depot version that brought it or the last of the chunks before it."""
+    """The next chunk in order, and the depot version that brought it or the last missing chunk before it."""
 
     chunk: QueuedChunk
     version: int
@@ -91,7 +91,7 @@ class Queue:
     digests: bytes = b""  # of the chunks before `next`, the latest last
 
     def take(self, arrived: Iterable[QueuedChunk], max_pending_bytes: int) -> Iterator[Step]:
-        """Take chunks version by version, and yield in order what becomes of them and of held ones."""
+        """Take chunks version by version, and yield in order what becomes of them and of the held ones."""
         in_order = sorted(arrived, key=lambda chunk: (chunk.version, chunk.number, chunk.received_at, chunk.digest))
         for version, chunks in groupby(in_order, attrgetter("version")):
             yield from self._take(version, chunks, max_pending_bytes)
@@ -116,9 +116,9 @@ class Queue:
             yield from self._release(version)
 
     def take_run(self, first: int, count: int, last: bool, digests: bytes) -> bool:
-        """Take chunks that follow each other from `first` on; False if the queue must look at each of them.
+        """Take consecutive chunks from number `first` on; return False if the queue must look at each of them.
 
-        `digests` are those of the last `REMEMBERED_CHUNKS` of them.
+        `digests` are those of the last `REMEMBERED_CHUNKS` chunks.
         """
         if first != self.next or self.waiting or self.ended:
             return False

@@ -1,6 +1,6 @@
 """A segment: framed bytes of a raw source without a gap, and the chunks they come from.
 
-It begins with the bytes that an earlier microbatch left, and ends with the last chunk that is there, or at a gap.
+It begins with the bytes that an earlier microbatch left, and ends with the last chunk so far, or at a gap.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NO_HEADER = b""  # the header of a source whose first chunk was given up
 
 @dataclass(frozen=True, slots=True)
 class ByteRun:
-    """The bytes of chunks that follow each other, a row of `Pieces` for each, and whether the source ends with them."""
+    """The bytes of consecutive chunks, a row of `Pieces` for each, and whether the source ends with them."""
 
     buffer: ByteArray
     pieces: Pieces
@@ -50,7 +50,7 @@ class ByteRun:
         return cls.of([ReleasedChunk(chunk, chunk.version) for chunk in chunks])
 
     def join(self, run: ByteRun) -> ByteRun:
-        """Return the bytes of both."""
+        """Return the bytes of both runs."""
         pieces = run.pieces.copy()
         pieces[:, BEGIN] += self.buffer.size
         return ByteRun(
@@ -70,7 +70,7 @@ class ByteRun:
         ]
 
 
-Step: TypeAlias = ByteRun | ChunkGap  # what follows next in a source
+Step: TypeAlias = ByteRun | ChunkGap  # what comes next in a source
 
 
 def steps_of(released: Iterable[ReleasedChunk | ChunkGap]) -> Iterator[Step]:
@@ -146,7 +146,7 @@ def _segment(source: RawSourceState, run: ByteRun, format_: Format, gap: int | N
 
 
 def _join_rest(source: RawSourceState, run: ByteRun, gap: int | None) -> tuple[ByteArray, Pieces]:
-    """Return the rest of a source and a run, and their pieces; the rest takes the version that completes it."""
+    """Return the rest of a source and a run, and their pieces; the rest gets the version that completes it."""
     if not source.tail:
         return run.buffer, run.pieces
     old, new = source.pieces.copy(), run.pieces.copy()
@@ -156,13 +156,13 @@ def _join_rest(source: RawSourceState, run: ByteRun, gap: int | None) -> tuple[B
 
 
 def concat_arrays(arrays: list[npt.NDArray[Number]], kind: type[Number]) -> npt.NDArray[Number]:
-    """Concatenate arrays; what is in one array is not copied."""
+    """Concatenate arrays; if only one has values, it is not copied."""
     filled: list[npt.NDArray[Number]] = [array for array in arrays if array.size]
     return filled[0] if len(filled) == 1 else np.concatenate([np.empty(0, kind), *filled])
 
 
 def _mark(source: RawSourceState, buffer: ByteArray, format_: Format, last: bool) -> int:
-    """Return the size of the byte-order mark with which a source begins, -1 if it is not known yet."""
+    """Return the size of the byte-order mark at the start of a source, -1 if it is not known yet."""
     if source.has_started or not format_.text:
         source.has_started = True
         return 0
@@ -172,7 +172,7 @@ def _mark(source: RawSourceState, buffer: ByteArray, format_: Format, last: bool
 
 
 def mark_size(start: bytes, last: bool) -> int:
-    """Return the size of the byte-order mark that bytes begin with, -1 if more are needed to tell."""
+    """Return the size of the byte-order mark at the start of the bytes, -1 if more are needed to tell."""
     if start.startswith(BYTE_ORDER_MARK):
         return len(BYTE_ORDER_MARK)
     return -1 if BYTE_ORDER_MARK.startswith(start) and not last else 0
@@ -181,7 +181,7 @@ def mark_size(start: bytes, last: bool) -> int:
 def _header(source: RawSourceState, framed: FrameResult, buffer: ByteArray, format_: Format) -> int:
     """Return the number of the header's span and remember the header; -1 if there is none.
 
-    It is the first record that is not empty; those above it become BLANK.
+    The header is the first record that is not empty; those above it become BLANK.
     """
     if format_.header is None or source.header is not None:
         return -1

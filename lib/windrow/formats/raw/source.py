@@ -1,6 +1,6 @@
 """The state of a raw source between two microbatches: its queue, its unfinished bytes and the state of framing.
 
-In the ledger a source is one `partial` row, and one more for each chunk that is held, or not decompressed yet.
+In the ledger a source is one `partial` row, and one more for each chunk that is held or not yet decompressed.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ READ = ["raw_source", "chunk", "last", "content", "framing", "digests", "receive
 class RawSourceState:
     """The state of one source.
 
-    `rest` are the bytes of the unfinished record. `pieces` has a row for each chunk they come from: the position in the
-    rest at which it begins, the chunk's number, the offset in the chunk, when it was received (microseconds), and the
+    `tail` has the bytes of the unfinished record. `pieces` has a row for each chunk they come from: the position in the
+    tail at which it begins, the chunk's number, the offset in the chunk, when it was received (microseconds), and the
     depot version in which it was framed. `state` is the state of framing after these bytes, under the format with this
     `fingerprint`. `header` is the first record, if it names the columns.
 
-    `encoded` are the chunks of compressed bytes from the first unfinished frame on. `decoded` is the last chunk in
-    which a frame began, and how many bytes such frames decoded to.
+    `encoded` has the chunks of compressed bytes from the first unfinished frame on. `decoded` is the last chunk in
+    which a frame began, and the size of the content of such frames.
     """
 
     name: str
@@ -66,7 +66,7 @@ class RawSourceState:
 
     @property
     def _chunks(self) -> list[QueuedChunk]:
-        """Return the chunks that are kept: those before the queue's next one are not decompressed yet."""
+        """Return the kept chunks: those before the queue's next one are not decompressed yet."""
         return [*self.encoded, *self.queue.waiting.values()]
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -110,7 +110,7 @@ class RawSourceState:
             [QueuedChunk.of(*(row[name] for name in names)) for row in rows if row is not own], key=attrgetter("number")
         )
         encoded = [chunk for chunk in kept if chunk.number < own["chunk"]]
-        # A row that was written when its chunk had to wait has the version of its arrival.
+        # The row of a chunk that had to wait has the version in which the chunk arrived.
         places = framing.get("encoded", ())
         encoded = [
             piece._replace(offset=at, version=version) for piece, (at, version) in zip(encoded, places, strict=True)
@@ -180,7 +180,7 @@ def locate_spans(pieces: Pieces, start: Ints, end: Ints, spans: Ints) -> tuple[I
 
 @inline
 def _piece(begins: Ints, piece: int, position: int) -> int:
-    """Return which piece a position is in, -1 before all; fast if the position is after the one of the last call."""
+    """Return which piece a position is in, -1 if before all; fast if positions ascend from call to call."""
     last = len(begins) - 1
     piece = min(max(piece, 0), last)
     while piece < last and begins[piece + 1] <= position:

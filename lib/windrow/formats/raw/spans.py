@@ -19,7 +19,7 @@ from windrow.formats.raw.source import BEGIN, Pieces, locate_spans
 from windrow.formats.texts import Texts
 from windrow.model.messages import COLUMNS as MESSAGE
 
-CONTENT_BYTES = 1_073_741_824  # of one array; a last span may add as much again
+CONTENT_BYTES = 1_073_741_824  # per array; the last span may add as much again
 PLACE = [
     ("raw_source", pa.string()), ("chunk", pa.int64()), ("offset", pa.int64()), ("ordinal", pa.int64()),
     ("received_at", TIME),
@@ -70,19 +70,19 @@ class RecordSpans:
         )
 
     def records(self) -> Ints:
-        """Return which spans are records with values, so no headers."""
+        """Return which spans are records with values, not headers."""
         is_record = self.kind == RECORD
         is_record[self.headers] = False
         return np.flatnonzero(is_record)
 
     def between(self, start: int, end: int) -> RecordSpans:
-        """Return the spans with these numbers, which are counted from 0 again."""
+        """Return the spans from number `start` to `end`, renumbered from 0."""
         own, headers = slice(start, end), self.headers[(start <= self.headers) & (self.headers < end)]
         columns = {name: getattr(self, name)[own] for name in ("start", "end", "kind", "version", "segment")}
         return replace(self, headers=headers - start, **columns)
 
     def split(self, shortened: Ints, ends: Ints, parents: Ints, start: Ints, end: Ints) -> RecordSpans:
-        """Move the ends of some spans forward, and append records, each with version and segment of its parent span."""
+        """Shorten some spans, and append records, each with the version and the segment of its parent span."""
         former = self.end.copy()
         former[shortened] = ends
         return replace(
@@ -118,7 +118,7 @@ class RecordSpans:
         return pa.chunked_array(arrays, pa.binary())
 
     def _names(self, spans: Ints) -> pa.Array:
-        """Return the source of each span, run-length encoded at first, since neighbours mostly share it."""
+        """Return the source of each span, run-length encoded at first, because neighbours mostly share it."""
         segment = self.segment[spans] if len(self.segments) > 1 else np.zeros(spans.size, np.int8)
         behind = np.append(np.flatnonzero(segment[1:] != segment[:-1]) + 1, segment.size)[: segment.size]
         names = pa.array([self.segments[number].source for number in segment[behind - 1].tolist()], pa.string())
@@ -138,7 +138,7 @@ def with_places(fields: pa.Schema) -> pa.Schema:
 
 
 def narrow_format(mapping: ColumnMapping | None, format_: Format) -> tuple[Format, pa.Schema]:
-    """Return the format that converts what a mapping uses, or the columns of a message, and the columns of records."""
+    """Return the format that converts only what a mapping (or a message) uses, and the columns of records."""
     names = columns_of(format_.parser.schema).names
     # guard: unused-not-converted
     used = format_.using(MESSAGE if mapping is None else mapping.used_columns(names))

@@ -37,15 +37,15 @@ REJECTS = pa.schema(
     ]
 )  # fmt: skip
 REPEATED = "format_repeated"
-PARALLEL_BYTES = 2**22  # fewer take less time than threads
+PARALLEL_BYTES = 2**22  # for fewer, threads do not pay off
 
 
 @dataclass(frozen=True, slots=True)
 class ByteCounts:
     """Numbers of bytes of a raw depot that a microbatch read: read = framed + rejected + repeated + kept.
 
-    `framed` bytes are in good records, headers and blank lines. `repeated` bytes are in chunks that came before. `kept`
-    is the change of the number of bytes in partial rows, which may be negative.
+    `framed` bytes are in good records, headers and blank lines. `repeated` bytes are in chunks that arrived before.
+    `kept` is the change in the number of bytes in partial rows, which may be negative.
     """
 
     read: int
@@ -87,7 +87,7 @@ class StageResult:
 class FramedChunks:
     """The segments of chunks that arrived, and the `rejects` among the chunks.
 
-    `touched` are the sources after that. `read` counts the bytes of the chunks, `kept_before` those that were kept. Of
+    `touched` are the sources afterwards. `read` counts the bytes of the chunks, `kept_before` those already kept. For
     compressed chunks the content counts, or the frame if that is longer: by `excess` bytes in all.
     """
 
@@ -105,7 +105,7 @@ def stage(rows: pa.Table, partial: pa.Table, format_: Format) -> StageResult:
 
 
 def frame_chunks(rows: pa.Table, partial: pa.Table, format_: Format) -> FramedChunks:
-    """Frame the chunks in rows, each source after what the ledger has kept of it."""
+    """Frame the chunks in rows, each source after the bytes kept in the ledger."""
     arrived = chunks_by_source(rows)
     sources = sources_of(partial, arrived.keys())
     touched = {name: sources.get(name) or RawSourceState(name) for name in arrived}
@@ -138,7 +138,7 @@ def release_chunks(
 
 
 def give_up_source(name: str, partial: pa.Table, format_: Format, reject: Mapping[str, Any]) -> StageResult:
-    """Return what becomes of a source if nothing comes after what is kept of it, for a reason that is a reject."""
+    """Return the result for a source whose kept bytes nothing will follow, for the reason in `reject`."""
     source = sources_of(partial, [name]).get(name) or RawSourceState(name)
     kept = source.byte_count
     framed = list(segments(source, [ChunkGap(reject["version"])], format_))
@@ -149,7 +149,7 @@ def give_up_source(name: str, partial: pa.Table, format_: Format, reject: Mappin
 def stage_chunks(chunks: FramedChunks, partial: pa.Table, format_: Format) -> StageResult:
     """Parse the records of chunks, and combine them with the refused chunks and the sources' new state.
 
-    Many bytes are parsed on all cores, also those of one source. The parser of a package is called by one thread.
+    Many bytes are parsed on all cores, even those of one source. One thread calls the parser of another package.
     """
     spans = RecordSpans.of(chunks.segments)
     parts = pa.cpu_count() if format_.limits.type in OWN and len(spans.buffer) >= PARALLEL_BYTES else 1
@@ -161,13 +161,13 @@ def stage_chunks(chunks: FramedChunks, partial: pa.Table, format_: Format) -> St
 
 
 def stage_in_pieces(chunks: FramedChunks, partial: pa.Table, format_: Format, most: int) -> Iterator[StageResult]:
-    """Yield what `_stage_spans` returns for so many records at a time; the sum is the same."""
+    """Yield what `_stage_spans` returns for `most` spans at a time; the sum is the same."""
     for piece in split_spans(chunks, RecordSpans.of(chunks.segments), most):
         yield _stage_spans(*piece, partial, format_)
 
 
 def split_spans(chunks: FramedChunks, spans: RecordSpans, most: int) -> Iterator[tuple[FramedChunks, RecordSpans]]:
-    """Yield so many spans at a time; what the chunks are besides is with the first ones."""
+    """Yield at most `most` spans at a time; all else of the chunks goes with the first ones."""
     yield chunks, spans.between(0, most)
     for start in range(most, spans.start.size, most):
         yield FramedChunks([], [], [], 0, 0), spans.between(start, start + most)

@@ -1,9 +1,9 @@
 """The stage in two passes, for chunks on different executors: parallel within one source, and no byte is framed twice.
 
-The first pass summarises each chunk on its own: what it does to the framing from every state. With the summaries the
+The first pass summarises each chunk on its own: what it does to the framing from every state. From the summaries the
 driver finds the state in which each chunk really begins. The second pass then parses the *body* of each chunk: the
 records that lie entirely in it. The *rests*, before the first record and after the last one, go to the driver. Together
-they are a source like any other, but much shorter, with only the records that span several chunks.
+they form a source like any other, but much shorter, with only the records that span several chunks.
 
 Sources with complications (chunks that must wait, are repeated or in conflict; a record that is too long or malformed)
 go through the ordinary stage. The records are the same either way.
@@ -66,7 +66,7 @@ class SourcePlan:
 
     source: RawSourceState
     taken: list[ReleasedChunk]
-    bodies: dict[tuple[int, int], Body]  # by number and the version that brought it
+    bodies: dict[tuple[int, int], Body]  # by chunk number and the version that brought it
 
 
 def can_spread(format_: Format) -> bool:
@@ -81,7 +81,7 @@ def _framing_of(format_: Format) -> DelimitedFraming:
 
 
 def summarise_chunks(rows: pa.Table, format_: Format) -> pa.Table:
-    """Return a row of `SUMMARIES` for each chunk in rows of a raw depot, NULL where the chunk cannot be summarised."""
+    """Return a row of `SUMMARIES` for each chunk in rows of a raw depot, NULL where a chunk cannot be summarised."""
     summaries = [_summary(name, chunk, format_) for name, chunks in chunks_by_source(rows).items() for chunk in chunks]
     return pa.Table.from_pylist(summaries, SUMMARIES)
 
@@ -96,7 +96,7 @@ def _summary(name: str, chunk: QueuedChunk, format_: Format) -> dict[str, Any]:
         "digest": chunk.digest,
     }
     whole = _decode(chunk, format_)
-    if whole is None:  # the frames of a codec go on in other chunks, or are damaged
+    if whole is None:  # a frame of the codec continues in another chunk, or is damaged
         return row
     content, excess = whole
     begins = chunk.number == 1 and format_.text
@@ -112,7 +112,7 @@ def _summary(name: str, chunk: QueuedChunk, format_: Format) -> dict[str, Any]:
 
 
 def _decode(chunk: QueuedChunk, format_: Format) -> tuple[bytes | memoryview, int] | None:
-    """Return the content of a chunk, and how many bytes its frames are longer than theirs; None if it is not whole."""
+    """Return the content of a chunk, and by how many bytes frames exceed their contents; None if it is not whole."""
     if format_.codec == "none":
         return chunk.content, 0
     return decode_whole(bytes(chunk.content), cast("Codec", format_.codec), format_.limits.max_decoded_bytes)
@@ -154,7 +154,7 @@ def plan_source(source: RawSourceState, rows: list[Mapping[str, Any]], format_: 
 
 
 def _take_chunks(source: RawSourceState, rows: list[Mapping[str, Any]], format_: Format) -> list[ReleasedChunk] | None:
-    """Take the chunks from the queue; None unless all of them are taken and none is held."""
+    """Pass the chunks through the queue; None unless it releases all and holds none."""
     names, limits = ("last", "received_at", "version", "digest"), format_.limits
     chunks = (QueuedChunk(row["sequence"], b"", *(row[name] for name in names)) for row in rows)
     steps = list(source.queue.take(chunks, limits.max_pending_bytes))
@@ -163,7 +163,7 @@ def _take_chunks(source: RawSourceState, rows: list[Mapping[str, Any]], format_:
 
 
 def _header(source: RawSourceState, steps: list[Mapping[str, Any]], format_: Format) -> bytes | None:
-    """Return the header of a source, None if the first chunk does not begin with all of it."""
+    """Return the header of a source, None if the first chunk does not contain all of it."""
     if format_.header is None or source.header is not None:
         return source.header
     head, mark = steps[0]["head"], steps[0]["mark"]
@@ -221,7 +221,7 @@ def number_name(number: int) -> str:
 
 
 def parse_bodies(rows: pa.Table, bodies: Bodies, format_: Format, columns: pa.Schema) -> pa.Table:
-    """Parse the bodies of chunks, each decoded and framed once; return what `parsed_schema` says."""
+    """Parse the bodies of chunks, each decoded and framed once; return the columns of `parsed_schema`."""
     cut = list(cut_chunks(rows, bodies, format_))
     values = parse(RecordSpans.of([segment for segment, _ in cut if segment is not None]), format_)
     fields, rejects = fields_of(values), rejects_of(values)
@@ -257,7 +257,7 @@ class ParsePlan:
     sources: dict[str, SourcePlan]
     others: frozenset[str]
     kept: int  # bytes that the planned sources had kept before
-    excess: int  # bytes that the frames of their chunks are longer than their contents
+    excess: int  # by how many bytes the frames of their chunks exceed their contents
 
     @classmethod
     def of(cls, summaries: pa.Table, partial: pa.Table, format_: Format) -> ParsePlan:

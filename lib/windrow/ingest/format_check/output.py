@@ -13,7 +13,7 @@ from windrow.formats.records import InvalidHeader
 
 
 class Output:
-    """Writes rejects to a new file, which it creates for the first one and removes if something fails.
+    """Writes rejects to a new file, which is created at the first reject and removed if something fails.
 
     It writes the header first if records need one, and a delimiter between the records of two files.
     """
@@ -39,7 +39,7 @@ class Output:
                 self._path.unlink(missing_ok=True)
 
     def add(self, source: str, header: bytes | None, contents: list[bytes]) -> None:
-        """Add bad records of a source. Raises OutputFileError, also if their header is not that of the files before."""
+        """Add bad records of a source. Raises OutputFileError, also for a different header from the files before."""
         written = b"".join(contents)
         if not written:
             return
@@ -54,7 +54,7 @@ class Output:
         self._write(before + written)
 
     def _header_for(self, header: bytes | None) -> bytes | None:
-        """Return the header that the records need, None if the header is bad and so is a reject itself."""
+        """Return the header that the records need, None if the header is bad and therefore itself a reject."""
         try:
             self._format.parser_of(header)
         except InvalidHeader:

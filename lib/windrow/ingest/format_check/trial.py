@@ -66,7 +66,7 @@ class FormatCheckResult:
     """The result for all files: `reasons` counts the bad records, and `rejects` are the first of them.
 
     `unused` are the fields that are not converted. `sample` has the first good records, and `messages` the messages
-    that the settings make of these. If there are no messages, `note` says why.
+    that the settings make of them. If there are no messages, `note` says why.
     """
 
     files: list[CheckedFile]
@@ -143,7 +143,7 @@ class CheckedSource:
         return Piece(staged, rejects, first, left.header)
 
     def _locate(self, reject: dict[str, Any], newlines: npt.NDArray[np.intp]) -> dict[str, Any]:
-        """Return a reject with its place in the file; a chunk that cannot be decompressed is where it would begin."""
+        """Return a reject with its place in the file; a chunk that cannot be decompressed is at the current byte."""
         inside = reject["offset"]
         offset = self.byte_count if inside is None else (reject["chunk"] - 1) * PIECE_BYTES + inside
         line = self.line + int(np.searchsorted(newlines, offset - self.start)) if self.format.text else None
@@ -270,6 +270,6 @@ class FormatChecker:
 
 
 def _record_count(fields: pa.Table) -> int:
-    """Return how many records rows come from; a field that is named as a place hides that."""
+    """Return how many records the rows come from, unless a field named `ordinal` hides that."""
     numbers = fields["ordinal"]
     return int(pc.sum(pc.equal(numbers, 0)).as_py() or 0) if numbers.type == pa.int64() else fields.num_rows

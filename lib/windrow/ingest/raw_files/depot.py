@@ -42,7 +42,7 @@ BEGINNING = "beginning:{}"  # files whose first bytes have this digest
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """A stretch of a file after its first `start` bytes; the file has `byte_count` bytes and `chunks` up to its end.
+    """A stretch of a file from byte `start` to `byte_count`, up to which the file has `chunks` chunks.
 
     `digest` covers all bytes so far, `begin` the first ones (None while there are too few to distinguish files). `size`
     is the size of the file on disk in bytes, set in the `last` portion. A portion without files was only hashed,
@@ -88,7 +88,7 @@ class RawDepot:
         self._root = local_path(location)
         table = self._open()
         self.store = table_files(location, table)
-        self._seen = table.version()  # the commits of this object come later
+        self._seen = table.version()  # this object's own commits are later
 
     def complete_size(self, raw_source: str) -> int | None:
         """Return the size in bytes of a raw source that the depot has completely, else None."""
@@ -119,9 +119,9 @@ class RawDepot:
     def commit(self, portion: FilePart, latest: FilePart) -> tuple[int, bool] | None:
         """Add the chunks of a portion in one commit; return the depot's version, and whether it had them already.
 
-        `latest` is the portion up to which the file was read. Returns None as long as the file may be one that the
-        depot has under another name. Files that no commit names are removed, unless it is unknown whether one does.
-        Raises InputFileError if the raw source has other content, TableUnwritableError, TableUnreadableError,
+        The file was read up to the portion `latest`. Returns None as long as the file may be one that the depot has
+        under another name. Files that no commit names are removed, unless it is unknown whether one does. Raises
+        InputFileError if the raw source has other content, TableUnwritableError, TableUnreadableError,
         TableLockedError.
         """
         with commit_lock(self.location):
@@ -197,7 +197,7 @@ class RawDepot:
 def _is_there(table: DeltaTable, portion: FilePart, latest: FilePart) -> bool:
     """Tell whether a depot has a portion: in its raw source, or in another one with the same content.
 
-    A file that came in partly under its own name is completed, even if another raw source has its content.
+    A file that was partly ingested under its own name is completed, even if another raw source has its content.
     """
     number = table.transaction_version
     if number(PREFIX.format(portion.digest, portion.raw_source)) is not None and not portion.last:

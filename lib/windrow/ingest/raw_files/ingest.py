@@ -1,9 +1,9 @@
-"""Ingest raw files into a raw depot: read several at a time, and commit them in the order in which they were named.
+"""Ingest raw files into a raw depot: read several at a time, and commit them in the order in which they were given.
 
 The order of depot versions decides which messages are late, so a file that was read ahead waits for its turn. A file is
-read once and committed in portions of `max_commit_bytes`. After a crash it resumes after the committed portions if it
-still begins with them. Only the end of a file shows whether the depot has its content already. So if a file begins like
-an ingested one, all its portions wait until then, and are removed if the content is the same. If the depot has the
+read once and committed in portions of `max_commit_bytes`. After a crash it resumes after the committed portions if the
+file still begins with them. Only the end of a file shows whether the depot has its content already. So if a file begins
+like an ingested one, all its portions wait until then, and are removed if the content is the same. If the depot has the
 whole raw source, the file can add nothing: it is only hashed, or refused unread if its size differs.
 """
 
@@ -92,7 +92,7 @@ def _commit_portions(depot: RawDepot, portions: Iterator[FilePart]) -> RawIngest
             if latest.last:
                 break
     except BaseException:
-        for portion in contents[1:]:  # `commit` takes care of the first one
+        for portion in contents[1:]:  # `commit` handles the first one
             depot.discard(portion)
         raise
     return RawIngestResult(

@@ -34,7 +34,7 @@ FILE_BYTES = 134_217_728  # on disk, about
 GROUP_BYTES = 8_388_608  # in memory: readers hold a row group at a time as well
 GROUP_ROWS = 65_536
 NAMES = ["raw_source", "sequence", "last", "received_at"]  # statistics of the bytes would be useless
-BEGIN_BYTES = 65_536  # different files seldom have so many first bytes in common
+BEGIN_BYTES = 65_536  # different files seldom share this many first bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class RunningDigest:
         self.byte_count = 0
 
     def add(self, piece: bytes) -> None:
-        """Take the next bytes."""
+        """Add the next bytes."""
         self._hash.update(piece)
         self.byte_count += len(piece)
         if self.begin is None:
@@ -72,7 +72,7 @@ class RunningDigest:
 
 @dataclass(frozen=True, slots=True)
 class RawFileReader:
-    """Reads files, cuts them into chunks and writes these, without a commit."""
+    """Reads files, cuts them into chunks and writes the chunks, without a commit."""
 
     depot: RawDepot
     now: Callable[[], int]
@@ -82,8 +82,8 @@ class RawFileReader:
     passed: ByteCounter
 
     def in_order(self, sources: Sequence[SourceFile], readers: int) -> Generator[FilePart, None, None]:
-        """Yield the portions in the order of the sources; files of portions that are not taken are removed."""
-        if len(sources) == 1 or readers == 1:  # in this thread, which a signal interrupts
+        """Yield the portions in the order of the sources; the files of portions that are not taken are removed."""
+        if len(sources) == 1 or readers == 1:  # in this thread, which a signal can interrupt
             for source in sources:
                 with closing(self.read(source)) as portions:
                     yield from portions
@@ -158,7 +158,7 @@ class _Ahead:
         self._future.result()
 
     def leave(self, discard: Callable[[FilePart], None]) -> None:
-        """Discard what was not taken, including what is still to come."""
+        """Discard the portions not taken, including those to come."""
         self._future.cancel()
 
         def left(_: Future[None]) -> None:
@@ -170,7 +170,7 @@ class _Ahead:
 
 
 def _skip(pieces: Iterator[bytes], byte_count: int, seen: RunningDigest) -> bytes:
-    """Take so many bytes from the pieces; return the next ones, none at the end."""
+    """Read past `byte_count` bytes of the pieces; return the next bytes, none at the end."""
     while piece := next(pieces, b""):
         within = byte_count - seen.byte_count
         seen.add(piece[:within])
@@ -180,7 +180,7 @@ def _skip(pieces: Iterator[bytes], byte_count: int, seen: RunningDigest) -> byte
 
 
 def _portion(source: SourceFile, start: int, chunks: int, seen: RunningDigest, size: int | None = None) -> FilePart:
-    """Return a portion up to what was seen; with the size of its file it is the last one."""
+    """Return a portion up to the bytes seen so far; with the size of its file it is the last one."""
     return FilePart(
         name=uuid4().hex,
         file=source.file,

@@ -1,7 +1,7 @@
 """The Kafka bridge: a worker of a consumer group that copies its partitions to a depot.
 
-What the depot's log says about a partition decides where it continues. Kafka's committed offsets follow the depot, for
-tools that show the lag.
+The depot's log decides where reading a partition continues. Kafka's committed offsets follow the depot, for tools that
+show the lag.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ except ImportError as missing:
 LOG = logging.getLogger("windrow.kafka")
 TICK = 0.2  # seconds, the longest wait before the clock is checked
 ANSWER = 30.0  # seconds that a broker has to answer
-MILLISECOND = 1_000  # in microseconds, and of a second
+MILLISECOND = 1_000  # microseconds in a millisecond; milliseconds in a second
 BROKERS_DOWN = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - the client names its own errors so
 END = KafkaError._PARTITION_EOF  # noqa: SLF001
 GONE = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
@@ -61,12 +61,12 @@ Progress = Callable[[KafkaStats], None]
 
 
 class KafkaBridge:
-    """Copies messages from the topics of a broker to a depot until it is stopped, at the end, or fails."""
+    """Copies messages from the topics of a broker to a depot until it is stopped, reaches the end, or fails."""
 
     def __init__(
         self, settings: Settings, progress: Progress = lambda summary: None, *, until_end: bool = False
     ) -> None:
-        """Read the settings; with `until_end`, end when every partition of this worker was read.
+        """Read the settings; with `until_end`, end when every partition of this worker has been read.
 
         Raises SettingsError.
         """
@@ -99,11 +99,11 @@ class KafkaBridge:
             partition.close()
 
     def stop(self) -> None:
-        """Ask for the end: what was received is committed first. Signal handlers may call it."""
+        """Ask for the end: messages in flight are committed first. Signal handlers may call it."""
         self._stopped = True
 
     def run(self, seconds: float | None = None) -> KafkaStats:
-        """Run until stopped, at the end, or for some seconds, and return the figures.
+        """Run until stopped, until the end, or for some seconds, and return the figures.
 
         Raises BrokerError, OffsetOutOfRangeError, and the producer's error for a message that is not committed.
         """
@@ -125,7 +125,7 @@ class KafkaBridge:
     # The loop.
 
     def _is_at_end(self) -> bool:
-        """Tell whether the depot has every partition up to where it ended when this worker came there."""
+        """Tell whether the depot has every partition up to the end that this worker saw."""
         if not self._until_end or not self._assigned:
             return False
         return all(0 <= partition.ends_at <= partition.reached for partition in self._partitions.values())
@@ -141,7 +141,7 @@ class KafkaBridge:
         self._lines.tick(time.monotonic())
 
     def _take(self) -> None:
-        """Hold messages until there are enough, or the first one has lingered.
+        """Buffer messages until there are enough, or the first one has lingered.
 
         Raises BrokerError, OffsetOutOfRangeError.
         """
@@ -167,7 +167,7 @@ class KafkaBridge:
             rows, size = rows + 1, size + len(message)
 
     def _send(self, partition: Partition) -> None:
-        """Send what a partition holds, and read it again from the depot's offset if another worker was faster."""
+        """Send a partition's buffered messages; if another worker was faster, read again from the depot's offset."""
         try:
             fault = partition.send(self._counts)
         except ProducerFencedError:
@@ -179,7 +179,7 @@ class KafkaBridge:
         self._store(partition)
 
     def _settle(self, partition: Partition) -> None:
-        """Wait for what is in flight, and forget what is held: the next worker reads it."""
+        """Wait for messages in flight, and drop the buffered ones: the next worker reads them."""
         partition.buffered.clear()
         with suppress(ProducerFencedError):
             partition.settle(self._counts)
@@ -217,7 +217,7 @@ class KafkaBridge:
             self._failed = self._failed or self._named(error)
 
     def _on_revoke(self, _: Consumer, revoked: list[TopicPartition]) -> None:
-        self._assigned = False  # without partitions it is not at the end, either
+        self._assigned = False  # without partitions the worker is not at the end, either
         for place in revoked:
             partition = self._partitions.pop((place.topic, place.partition), None)
             if partition is None:
@@ -251,7 +251,7 @@ class KafkaBridge:
         self._consumer.seek(TopicPartition(partition.topic, partition.number, again.position))
 
     def _first(self, place: TopicPartition, low: int, high: int) -> int:
-        """Return where a partition begins that the depot does not know."""
+        """Return where to start a partition that the depot does not know."""
         if isinstance(self._start, str):
             return high if self._start == "latest" else low
         place.offset = self._start
@@ -261,7 +261,7 @@ class KafkaBridge:
     def _require_read(self, partition: Partition, low: int) -> None:
         """Require that this group has read what the broker no longer has, or that somebody gave it up.
 
-        What was read may be no message: control records, and messages of aborted transactions. Raises
+        Offsets read may belong to control records, or to messages of aborted transactions. Raises
         OffsetOutOfRangeError.
         """
         if partition.next > partition.end:
@@ -281,10 +281,9 @@ class KafkaBridge:
         log.warning("offsets removed", partition=partition.name, depot_has_up_to=partition.next, begins_at=low)
 
     def _is_last(self, partition: Partition, message: Any) -> bool:
-        """Tell whether the first message of a partition, if any, is the last one in the depot: that is read again.
+        """Tell whether the first message of a partition, if any, is the last one in the depot, which is read again.
 
-        Raises OffsetOutOfRangeError if another message has its offset, or none although nothing removes single
-        messages.
+        Raises OffsetOutOfRangeError if its offset has a different message, or none although the topic is not compacted.
         """
         partition.is_compared, last = True, partition.next - 1
         gone = message is None or message.offset() > last
@@ -301,7 +300,7 @@ class KafkaBridge:
         return True
 
     def _may_be_compacted(self, topic: str) -> bool:
-        """Tell whether compaction may remove messages of a topic; this user may have no permission to ask."""
+        """Tell whether compaction may remove messages of a topic, which is assumed if this user may not ask."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
         try:
             settings = self._admin.describe_configs([resource], request_timeout=ANSWER)[resource].result()
@@ -341,7 +340,7 @@ class KafkaBridge:
                 raise self._failed
 
     def _on_error(self, error: KafkaError) -> None:
-        """Note an error of the client. It connects again by itself, but at the start the address may be wrong."""
+        """Note an error of the client. The client reconnects by itself, but at the start the address may be wrong."""
         never = error.code() == BROKERS_DOWN and not self._answered
         if never or error.code() in REFUSED or error.fatal():
             self._failed = self._failed or self._named(KafkaException(error))
@@ -378,7 +377,7 @@ def _start(text: str) -> str | int:
 
 
 def _options(settings: Settings) -> dict[str, Any]:
-    """Return the options of a consumer that reads only what is committed, and never chooses an offset itself."""
+    """Return the options of a consumer that reads only committed messages and never chooses an offset itself."""
     patience = 2 * settings.producer_options.delivery_timeout // MILLISECOND + 60 * MILLISECOND
     ours = {
         "group.id": settings.kafka.group_id,
@@ -386,7 +385,7 @@ def _options(settings: Settings) -> dict[str, Any]:
         "isolation.level": "read_committed",
         # guard: kafka-offset-never-chosen
         "auto.offset.reset": "error",
-        "enable.auto.commit": True,  # of what `_store` stores, and of nothing else
+        "enable.auto.commit": True,  # commits what `_store` stores, and nothing else
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,
         "partition.assignment.strategy": "range,roundrobin",
@@ -405,14 +404,14 @@ def connection(kafka: KafkaSettings) -> dict[str, Any]:
     ours = {
         "bootstrap.servers": kafka.bootstrap_servers,
         "log_level": 2,
-    }  # `_on_error` tells what is worse than a notice
+    }  # `_on_error` reports what is worse than a notice
     return {**ours, **properties, **({"sasl.password": secret} if secret else {})}
 
 
 def kafka_lag(settings: Settings, now: int) -> KafkaLag:
     """Say how far the depot is behind the topics: ask the broker where they end, at wall time `now` (microseconds).
 
-    Of a partition that the depot does not know, everything counts that the broker has. Raises SettingsError without
+    For a partition that the depot does not know, everything that the broker has counts. Raises SettingsError without
     topics, BrokerError, TableMissingError.
     """
     kafka, depot = settings.kafka, latest_table(absolute(settings.depot), "depot")

@@ -2,8 +2,8 @@
 
 Each partition has a producer of its own, whose mark in the depot's log is the next offset. A worker that lost the
 partition and does not know it yet is fenced like any second process with the same producer id. The fingerprint of the
-last message is recorded, too: that message is read again first, because a broker that lost messages gives their offsets
-to others.
+last message is recorded, too. That message is read again first, because a broker that lost messages assigns their
+offsets to new ones.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def producer_of(settings: Settings, name: str) -> Producer:
 
 
 def record(producer: Producer, mark: int, fingerprint: int | None = None) -> None:
-    """Commit numbers without messages."""
+    """Commit the numbers without messages."""
     producer.send_many(messages.schema().empty_table(), mark, fingerprint).result()
 
 
@@ -54,16 +54,16 @@ UNKNOWN = 0  # the fingerprint where no message was read
 
 
 def fingerprint_of(message: Any) -> int:
-    """Return a number of 63 bits that other messages with the same offset do not have."""
+    """Return a 63-bit hash that tells a message from others with the same offset."""
     content = repr((message.timestamp()[1], message.key(), message.value()))
     return int.from_bytes(blake2b(content.encode(), digest_size=8).digest()) >> 1
 
 
 class Partition:
-    """A partition that this worker has."""
+    """A partition of this worker."""
 
     def __init__(self, settings: Settings, topic: str, number: int) -> None:
-        """Open its producer, then read its offset: what is committed in between fences this worker."""
+        """Open its producer, then read its offset: a commit in between fences this worker."""
         self.topic, self.number = topic, number
         self._producer = producer_of(settings, f"{topic}/{number}")
         payload = pa.binary() if self._producer.binary else pa.string()
@@ -89,9 +89,9 @@ class Partition:
 
     @property
     def reached(self) -> int:
-        """Return the offset up to which the depot has it.
+        """Return the offset up to which the depot has the partition.
 
-        Once everything was read it includes what is no message: control records, and messages of aborted transactions.
+        Once everything is read, it also covers control records, and messages of aborted transactions.
         """
         return self._done if self.buffered or self._flying else max(self._done, self.ends_at)
 
@@ -102,34 +102,34 @@ class Partition:
 
     @property
     def position(self) -> int:
-        """Return the offset to read from: of the last message in the depot, as long as it is not compared."""
+        """Return the offset to read from: that of the last message in the depot, until it is compared."""
         return self.next if self.is_compared else self.next - 1
 
     def seek(self, offset: int) -> None:
-        """Go to an offset, and record that in the depot: a later run continues there, whatever is new until then."""
+        """Move to an offset, and record it in the depot: a later run continues there, whatever arrives until then."""
         # guard: kafka-start-recorded
         record(self._producer, offset, UNKNOWN)
         self.next = self._done = offset
         self._fingerprint = UNKNOWN
 
     def resume(self, low: int) -> None:
-        """Read the last message in the depot again, to compare it, if it is known and the broker begins before it."""
+        """Read the last message in the depot again, to compare it, if it is known and the broker may still have it."""
         self.is_compared = self._fingerprint == UNKNOWN or self.next <= low
 
     def is_last(self, message: Any) -> bool:
-        """Tell whether a message at the offset of the last one in the depot is that one."""
+        """Tell whether a message with the offset of the last one in the depot is that one."""
         return fingerprint_of(message) == self._fingerprint
 
     def buffer(self, message: Any) -> None:
-        """Take a message, to be sent with the next ones."""
+        """Buffer a message, to be sent with the next ones."""
         after = self.buffered[-1].offset() + 1 if self.buffered else self.next
         ensure(message.offset() >= after, f"the offsets of {self.name} grow")
         self.buffered.append(message)
 
     def send(self, counts: KafkaStats) -> str:
-        """Send what is held, once what was sent before is committed; return why the first invalid message is none.
+        """Send buffered messages, once earlier ones are committed; return what is wrong with the first invalid one.
 
-        Raises as `settle`.
+        Raises like `settle`.
         """
         self.settle(counts)
         if not self.buffered:

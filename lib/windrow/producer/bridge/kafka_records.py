@@ -39,7 +39,7 @@ class KafkaReader(LineReader):
     """Reads the messages of one partition, which is the source unless a column says otherwise."""
 
     def __init__(self, kafka: KafkaSettings, source: str, most_bytes: int, payload: pa.DataType = TEXTUAL) -> None:
-        """Raises SettingsError if columns or event_time are not valid."""
+        """Raise SettingsError if columns or event_time are not valid."""
         super().__init__(resolve_field_map(kafka), source, most_bytes, payload)
         named = {field for field in self._known if field.startswith(METADATA)}
         self._headers = [field for field in named if field.startswith(HEADER)]

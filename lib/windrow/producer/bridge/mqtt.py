@@ -1,7 +1,7 @@
 """The loop of the bridge: receive messages, hand them to the producer, acknowledge committed ones, reconnect.
 
-One thread does all of it and never waits for a commit: the producer's thread reports commits. So pings go out while the
-depot hangs, and an acknowledgement can only go over the connection that brought the message.
+One thread does all of this and never waits for a commit: the producer's thread reports commits. So pings go out while
+the depot hangs, and an acknowledgement can only go over the connection that brought the message.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class MqttBridge:
         self._subscribed = False
 
     def _wait(self, why: str) -> None:
-        """Wait until the next attempt: longer each time, and randomly, so that bridges do not reconnect together."""
+        """Wait until the next attempt: longer each time, with jitter, so that bridges do not reconnect together."""
         seconds = self._pause * (0.5 + secrets.randbelow(501) / 1_000)
         log.warning("no connection", broker=self.broker, error=why, again_in_s=round(seconds, 1))
         self._pause = min(2 * self._pause, MAX_PAUSE_SECONDS)

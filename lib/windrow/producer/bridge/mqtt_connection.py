@@ -32,7 +32,7 @@ except ImportError as missing:
 # Takes a message: its id (0 if the broker awaits no acknowledgement), whether it is repeated, topic, payload.
 Receive = Callable[[int, bool, bytes, bytes], None]
 SESSION_EXPIRY_SECONDS = 7 * 24 * 3_600  # how long the broker keeps messages for a bridge that is away; a guess
-PACKETS = 100  # read at most between two rounds of acknowledgements
+PACKETS = 100  # packets read at most between two rounds of acknowledgements
 CONNECT_TIMEOUT_SECONDS = 10.0  # how long the broker has to answer; a guess
 KEEPALIVE_SECONDS = 60  # a broker that is silent for this long is pinged; the default of paho and mosquitto
 TICK = 1.0  # seconds, the longest wait before the clock is checked
@@ -96,7 +96,7 @@ class Connection:
         self._client.ack(id_, 1)
 
     def close(self) -> None:
-        """Disconnect when the broker has read all acknowledgements, or after `CONNECT_TIMEOUT_SECONDS`.
+        """Disconnect once the broker has read all acknowledgements, or after `CONNECT_TIMEOUT_SECONDS`.
 
         The broker keeps the session. Messages that arrive from now on are dropped: the broker sends them again over the
         next connection.
@@ -121,7 +121,7 @@ class Connection:
         )
 
     def _await_broker(self, deadline: float) -> None:
-        """Wait until the broker has read all that was written: it answers in order, so subscribe once more.
+        """Wait until the broker has read everything written: it answers in order, so subscribe once more.
 
         A broker that finds the connection closed when it sends the next message drops the acknowledgements that it has
         not read yet, and sends their messages again.

@@ -3,8 +3,8 @@
 A broker resends a message under the same id until it is acknowledged, also over the next connection. An id is valid
 only until then, and only as long as the broker keeps the session. So an acknowledgement goes out only over the
 connection that brought the message, in the order of arrival. A repeated message is recognised by its id and content if
-it was not acknowledged. After the acknowledgement, the same id and content may mean that the acknowledgement was lost,
-or that it is a new message. As this cannot be known, the message is taken as new: twice is better than never.
+it was not acknowledged. After the acknowledgement, a message with the same id and content may be a repetition, because
+the acknowledgement was lost, or a new one. As this cannot be known, it counts as new: twice is better than never.
 """
 
 from __future__ import annotations

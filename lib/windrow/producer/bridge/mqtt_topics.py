@@ -49,7 +49,7 @@ class TopicPattern:
         return "/".join(self.levels)
 
     def match(self, topic: str) -> dict[str, str] | None:
-        """Return the columns that a topic gives, by name; None if it does not match."""
+        """Return the columns that a topic fills, by name; None if it does not match."""
         levels = topic.split("/")
         if not _covers(self.levels, levels):
             return None
@@ -76,11 +76,11 @@ class Topics:
         return cls(tuple(TopicPattern.parse(text) for text in texts))
 
     def match(self, topic: str) -> dict[str, str] | None:
-        """Return the columns that a topic gives, by name; None if no pattern matches."""
+        """Return the columns that a topic fills, by name; None if no pattern matches."""
         return next((captured for pattern in self.patterns if (captured := pattern.match(topic)) is not None), None)
 
     def filters(self) -> list[str]:
-        """Return the filters to subscribe to, without those that others cover: a message would come twice."""
+        """Return the filters to subscribe to, without those that others cover: messages would arrive twice."""
         kept: list[TopicPattern] = []
         for pattern in self.patterns:
             if any(_covers(other.levels, pattern.levels) for other in kept):

@@ -17,7 +17,7 @@ BASE64 = "data:;base64,"
 class ParsedMessage(NamedTuple):
     """A message as a row of the depot.
 
-    One with a `fault` is invalid: its `type` or `event_time` is NULL in the depot, so that batching rejects it.
+    A message with a `fault` is invalid: its `type` or `event_time` is NULL in the depot, so that batching rejects it.
     """
 
     row: MessageRow
@@ -26,7 +26,7 @@ class ParsedMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MqttReader:
-    """Reads topics and payloads; `source` is the default source, `binary` says that the depot holds bytes."""
+    """Reads topics and payloads; `source` is the default source, `binary` says that payloads are bytes."""
 
     topics: Topics
     time: Time

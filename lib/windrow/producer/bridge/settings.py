@@ -1,4 +1,4 @@
-"""What both bridges take from the settings: the password, and the type of payloads of a new depot."""
+"""What both bridges read from the settings: the password, and the payload type of a new depot."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ def password(part: KafkaSettings | MqttSettings, table: str) -> str:
 
 
 def payload_of(settings: Settings) -> str:
-    """Return the type of payloads of a depot that a bridge creates: bytes if `payload_type` says so, else text."""
+    """Return the payload type of a depot that a bridge creates: bytes if `payload_type` says so, else text."""
     return "binary" if settings.payload_type.strip().upper() == "BINARY" else "string"

@@ -16,7 +16,7 @@ PLACES = {"broker", "client_id", "group", "depot", "seconds"}
 
 @dataclass(slots=True)
 class MqttStats:
-    """Of MQTT: messages received, invalid among these, committed to the depot, acknowledged to the broker."""
+    """Counts of MQTT messages: received, invalid among these, committed to the depot, acknowledged to the broker."""
 
     broker: str
     client_id: str
@@ -33,7 +33,7 @@ class MqttStats:
 
 @dataclass(slots=True)
 class KafkaStats:
-    """Of a worker: `partitions` is how many it has, `lag` is how many offsets of these the depot does not have."""
+    """Counts of a worker: `partitions` is how many it has, `lag` how many of their offsets the depot does not have."""
 
     broker: str
     group: str
@@ -48,7 +48,7 @@ class KafkaStats:
 
 
 def counts(figures: MqttStats | KafkaStats) -> dict[str, Any]:
-    """Return what the figures count, as the log lines have it."""
+    """Return the counts among the figures, as log lines show them."""
     return {name: value for name, value in asdict(figures).items() if name not in PLACES}
 
 
@@ -65,7 +65,7 @@ class BridgeLog:
         self._warned_at: float | None = None
 
     def warn(self, event: str, now: float, **values: Any) -> None:
-        """Warn of a frequent event: of the first one, and then once a minute."""
+        """Warn of a frequent event: the first time, and then once a minute."""
         if self._warned_at is None or now - self._warned_at >= EVERY_SECONDS:
             self._warned_at = now
             log.warning(event, **values)

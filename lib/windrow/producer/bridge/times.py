@@ -28,8 +28,8 @@ def reader(text: str) -> Time:
     """Return a function that reads the event time from a payload: microseconds, or None for the time of arrival.
 
     `text` is `arrival`, `collectd` (seconds before the first colon) or `json:FIELD` (dots lead into objects; ISO 8601
-    text or seconds), `json:FIELD:ms` (milliseconds) or `json:FIELD:us` (microseconds). The function raises TimeUnread.
-    Raises SettingsError.
+    text or seconds), `json:FIELD:ms` (milliseconds) or `json:FIELD:us` (microseconds). The function raises
+    InvalidEventTime. Raises SettingsError.
     """
     if text == "arrival":
         return lambda payload: None
