@@ -135,7 +135,7 @@ class ObjectParser(FieldParser):
         """Explain which value of a record cannot be read."""
         untimely = next((node for node in self._nodes(buffer, self._untyped) if not shapes.is_readable(node)), None)
         if untimely is None:
-            return RecordError(CAST, None, "a time cannot be read")
+            return RecordError(CAST, None, "a value cannot be read")
         return RecordError(
             CAST, untimely.field.name, f"{untimely.path}: no {type_text(Field('', untimely.type))}{_preview(untimely)}"
         )

@@ -89,6 +89,13 @@ def test_as_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: bytes,
     assert (output.read_bytes() if output.exists() else b"") == (HEADER + refused if bad else b"")
 
 
+def test_own_ordinal(tmp_path: Path) -> None:
+    """A field named `ordinal`, as the number of a row within its record is called, hides no record from the count."""
+    file = written(tmp_path / "file", b"ordinal\n5\n0\n7\n")
+    checked = check(file, fields={"ordinal": "int64"})
+    assert (checked.accepted_count, [row["ordinal"] for row in checked.sample]) == (3, [5, 0, 7])
+
+
 def test_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that is five times as large takes no more memory."""
     monkeypatch.setattr(trial_module, "PIECE_BYTES", 16_384)

@@ -216,7 +216,7 @@ class FormatChecker:
         good = count = rejected = framed = refused = 0
         for piece in source.pieces(content):
             totals.add(file, piece, self.format.text)
-            good += _record_count(piece.staged.fields)
+            good += self._record_count(piece.staged.fields)
             count += piece.staged.fields.num_rows
             rejected += piece.rejects.num_rows
             framed += piece.staged.volume.framed
@@ -225,6 +225,12 @@ class FormatChecker:
                 output.add(file, piece.header, piece.rejects["content"].to_pylist())
         ensure(source.byte_count == framed + refused, f"{file}: each byte is in a good record or in a bad one")
         return CheckedFile(file, source.byte_count, good, count, rejected, refused)
+
+    def _record_count(self, fields: pa.Table) -> int:
+        """Return how many records the rows come from; of a format with its own field `ordinal`, the rows."""
+        if "ordinal" in self.format.parser.schema.names:
+            return fields.num_rows
+        return int(pc.sum(pc.equal(fields["ordinal"], 0)).as_py() or 0)
 
     def _check_result(self, totals: CheckTotals) -> FormatCheckResult:
         names = self.format.parser.schema.names
@@ -267,9 +273,3 @@ class FormatChecker:
         invalid = messages[INVALID_VALUE].drop_null()
         note = f"{len(invalid)} would be rejected as invalid: {invalid[0]}" if len(invalid) else None
         return shown.rows(messages.drop_columns([INVALID_VALUE])), note
-
-
-def _record_count(fields: pa.Table) -> int:
-    """Return how many records the rows come from, unless a field named `ordinal` hides that."""
-    numbers = fields["ordinal"]
-    return int(pc.sum(pc.equal(numbers, 0)).as_py() or 0) if numbers.type == pa.int64() else fields.num_rows
