@@ -228,7 +228,7 @@ class SparkEngine(Engine):
         row = self._root.range(1).select(F.raise_error(F.lit(ASKING)).cast(kind).alias(name))
         try:
             self.append_written(place, row.write.option("compression", ASKING), transaction)
-        except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
+        except Exception as error:  # a PySparkException, or whatever the bridge to Java raises
             if ASKING in str(error):
                 return False
             raise unwritable_error(place, "depot", error) from error
@@ -248,7 +248,7 @@ class SparkEngine(Engine):
         try:
             with self.lock(place, self.settings.fsync), session_with(self._session, WHOLE_TIMES):
                 self.append_written(place, frame.write.option("userMetadata", note), transaction)
-        except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
+        except Exception as error:  # a PySparkException, or whatever the bridge to Java raises
             raise unwritable_error(place, "depot", error) from error
         application, number = transaction
         # guard: later-plan-told-on-spark
@@ -284,7 +284,7 @@ class SparkEngine(Engine):
                 f"CREATE TABLE IF NOT EXISTS {reference(place)} USING DELTA {by and f'PARTITIONED BY ({by})'} "
                 f"COMMENT '{comment}' TBLPROPERTIES ({listed}) AS SELECT * FROM {FIRST}"
             )
-        except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
+        except Exception as error:  # a PySparkException, or whatever the bridge to Java raises
             if required := _read_requirements(error, properties):
                 self._create_table(place, rows, {**properties, **required}, comment, by)
                 return

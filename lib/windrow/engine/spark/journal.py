@@ -30,7 +30,7 @@ class SparkJournal(Journal):
         for attempt in range(ATTEMPTS):
             try:
                 self._replace(row, json.dumps(note))
-            except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
+            except Exception as error:  # a PySparkException, or whatever the bridge to Java raises
                 if attempt + 1 == ATTEMPTS:
                     raise unwritable_error(self.location, "ledger", error) from error
             else:

@@ -153,7 +153,7 @@ class SparkLog:
         statement = f"DESCRIBE HISTORY {self.reference}" + (f" LIMIT {limit:d}" if limit else "")
         try:
             return [commit.asDict() for commit in self.session.sql(statement).selectExpr(*COLUMNS).collect()]
-        except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
+        except Exception as error:  # a PySparkException, or whatever the bridge to Java raises
             location = self.reference.removeprefix("delta.").strip("`")
             if explain_store_error(error, location) is not None:
                 raise unreadable_error(location, "table", error) from error
