@@ -194,9 +194,7 @@ def apply_versions(rows: pa.Table, versions: pa.Table, keep_tombstones: bool = F
     It costs less than `latest` of both if there are many rows and few other versions.
     """
     known = np.zeros(rows.num_rows + 1, np.bool_)
-    known[index_in(combine_chunks(versions["id"]), combine_chunks(rows["id"]))] = (
-        True  # the last entry is for new ids
-    )
+    known[index_in(combine_chunks(versions["id"]), combine_chunks(rows["id"]))] = True  # the last entry is for new ids
     both = pa.concat_tables([filter_rows(rows, boolean_array(known[:-1])), versions])
     return pa.concat_tables([filter_rows(rows, boolean_array(~known[:-1])), latest(both, keep_tombstones)])
 

@@ -19,7 +19,7 @@ from windrow.model.commits import note_of
 
 @dataclass(frozen=True, slots=True)
 class SparkJournal(Journal):
-    """Notes in commits by Spark, which each replace one row: Spark leaves out a commit without files."""
+    """Notes in Spark commits, each of which replaces one row: Spark skips a commit without files."""
 
     session: SparkSession
     location: str
