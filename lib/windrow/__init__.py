@@ -70,7 +70,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load the public names when they are first used, so that commands which need none of them start at once."""
+    """Load each public name on first use, so that commands that need none of them start quickly."""
     if name not in _HOMES:
         raise AttributeError(f"module 'windrow' has no attribute {name!r}")
     return getattr(import_module(f"windrow.{_HOMES[name]}"), name)

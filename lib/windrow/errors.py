@@ -45,7 +45,7 @@
         ├── ExpectationBrokenError   WINDROW-EXPECTATION-BROKEN
         └── InternalError            WINDROW-INTERNAL
 
-An error carries a message and a hint that says what to do. Only the command line and programs print it.
+An error carries a message and a hint that says what to do. Only the command line and calling programs print it.
 """
 
 from __future__ import annotations
@@ -85,14 +85,14 @@ class WindrowError(Exception):
 class UsageError(WindrowError):
     """The caller asked for something that cannot be done; trying again does not help.
 
-    If it is about a setting, `setting` is its name, part by part.
+    If a setting is at fault, `setting` is its name, part by part.
     """
 
     setting: tuple[str, ...] = ()
 
 
 class OperationalError(WindrowError):
-    """A table, an engine or the disk did not do what it should."""
+    """A table, an engine or the disk failed."""
 
 
 class SettingsError(UsageError):
@@ -134,13 +134,13 @@ class NotFoundError(UsageError):
 
 
 class OutputFileError(UsageError):
-    """An output file cannot be written, or not in this format."""
+    """An output file cannot be written, or not in the requested format."""
 
     code = "WINDROW-OUTPUT"
 
 
 class StartFromMismatchError(UsageError):
-    """`start_from` differs from the one the ledger began with."""
+    """`start_from` differs from the value that the ledger began with."""
 
     code = "WINDROW-START-FROM"
 
@@ -156,7 +156,7 @@ class InvalidMessageError(UsageError):
 
 
 class FormatPluginError(UsageError):
-    """The format of another package cannot be loaded, or breaks the rules of a format."""
+    """A format from another package cannot be loaded, or breaks the rules for formats."""
 
 
 class ProducerClosedError(UsageError):
@@ -228,7 +228,7 @@ class ConcurrentCommitError(OperationalError):
 
 
 class PhaseTimeoutError(OperationalError):
-    """A phase of a microbatch took longer than `phase_timeout` allows. The next attempt finds out what it left."""
+    """A phase of a microbatch exceeded `phase_timeout`. The next attempt finds out what it left behind."""
 
     retryable = True
 
@@ -240,7 +240,7 @@ class LedgerBehindError(OperationalError):
 
 
 class LedgerRestoredError(OperationalError):
-    """Closed batches that a reader received are gone: a RESTORE, a new ledger at the same place, deleted rows."""
+    """Closed batches that a reader received are gone: after a RESTORE, a new ledger at the same place or a deletion."""
 
 
 class TableLockedError(OperationalError):
@@ -270,7 +270,7 @@ class BrokerError(OperationalError):
 
 
 class OffsetOutOfRangeError(OperationalError):
-    """A Kafka partition no longer has what the depot has yet to read, or is another one than before."""
+    """A Kafka partition no longer has the records that the depot needs next, or no longer matches the depot."""
 
 
 class FileUnreadableError(OperationalError):
@@ -286,26 +286,26 @@ class InternalError(OperationalError):
 
 
 def ensure(holds: bool, promise: str) -> None:
-    """Raise InternalError unless `holds`. Checks come in pairs: before something is written, and after."""
+    """Raise InternalError unless `holds`. Checks come in pairs: before and after a write."""
     if not holds:
         raise InternalError(promise, REPORT)
 
 
 def is_panic(error: BaseException) -> bool:
-    """Tell whether an error is a panic of a library in Rust. Each library has a class of its own for it."""
+    """Tell whether an error is a panic in a Rust library. Each library has its own class for panics."""
     return type(error).__name__ == "PanicException"
 
 
 def first_line(error: BaseException) -> str:
-    """Return the message of another library's error, in one line of at most 400 characters.
+    """Return the message of another library's error, on one line of at most 400 characters.
 
-    The bridge to Java has it in the second line, or further down in a cause with an error class of Spark. delta-rs puts
-    each cause on a separate line, in colours.
+    The bridge to Java puts it on the second line, or further down in a cause with a Spark error class. delta-rs puts
+    each cause on a separate line, in colour.
     """
     lines = [line.strip() for line in COLOUR.sub("", str(error)).splitlines() if line.strip()]
     messages = [line for line in lines if not line.startswith("An error occurred while calling")]
     classified = [line for line in messages if line.startswith("Caused by: ") and ": [" in line]
-    ours = [line[line.index("WINDROW-") :] for line in messages if "WINDROW-" in line]  # from a Python worker of Spark
+    ours = [line[line.index("WINDROW-") :] for line in messages if "WINDROW-" in line]  # from Spark's Python worker
     if messages and "awaitResult" in messages[0]:  # another thread failed: its error is the cause, or in the text
         if isinstance(cause := getattr(error, "_cause", None), BaseException):
             return first_line(cause)
@@ -313,5 +313,5 @@ def first_line(error: BaseException) -> str:
     first = (ours or classified or messages or [type(error).__name__])[0].removeprefix("Caused by: ").removeprefix(": ")
     causes = [line.removeprefix(CAUSE) for line in messages[1:] if line.startswith(CAUSE)]
     whole = ": ".join([first, *causes])
-    whole = whole.encode(errors="backslashreplace").decode()  # half of a character is no text for Arrow
+    whole = whole.encode(errors="backslashreplace").decode()  # Arrow refuses lone surrogates
     return whole if len(whole) <= MAX_LINE else f"{whole[:MAX_LINE]}..."

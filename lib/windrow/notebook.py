@@ -41,7 +41,7 @@ COMMITTED = "CAST(get_json_object(userMetadata, '$.microbatch') AS BIGINT) AS mi
 
 
 class Notebook:
-    """The running notebook; `names` are its `globals()`, which show the platform."""
+    """The running notebook; `names` are its `globals()`, which reveal the platform."""
 
     def __init__(self, names: Mapping[str, Any]) -> None:
         self._names = names
@@ -57,16 +57,16 @@ class Notebook:
         return self.parameters[name]
 
     def time_parameter(self, name: str) -> int | None:
-        """Return a parameter that is a time in ISO 8601, in microseconds since 1970; None if it is empty.
+        """Return a parameter, a time in ISO 8601, as microseconds since 1970; None if it is empty.
 
-        Raises SettingsError for a text that is not a time.
+        Raises SettingsError if the parameter is not a time.
         """
         text = self.parameter(name)
         return timestamps.microseconds(text, name) if text else None
 
     @cached_property
     def settings(self) -> Settings:
-        """The settings of the file `config`, with the parameters `depot` and `ledger` taking precedence."""
+        """The settings in the file `config`; the parameters `depot` and `ledger` take precedence."""
         file = self.parameter("config") or None
         known = Settings.load(file)
         parameters = {name: self.parameter(name, getattr(known, name)) for name in ("depot", "ledger")}
@@ -80,7 +80,7 @@ class Notebook:
         return self._names.get("spark") or find_session()
 
     def views(self) -> None:
-        """Create temporary views: `ledger` with the rows that count, and those of `docs/tables.md`."""
+        """Create temporary views: `ledger` with the rows that count, and the views in `docs/tables.md`."""
         ledger = reference(self.settings.ledger)
         columns = self.spark.table(ledger).columns
         queries = {"ledger": tables.spark_rows_that_count(ledger, columns)}
@@ -93,14 +93,14 @@ class Notebook:
         commits.selectExpr(COMMITTED, "timestamp").createOrReplaceTempView("commits")
 
     def arrow(self, rows: DataFrame) -> pa.Table:
-        """Return the rows of a frame as pictures take them: an Arrow table with times in microseconds."""
+        """Return the rows of a frame as the pictures need them: an Arrow table with times in microseconds."""
         from windrow.columnar.arrow import to_plain_types
 
         return to_plain_types(rows.toArrow())
 
     @property
     def rules(self) -> Rules:
-        """The rules that are in force in the ledger."""
+        """The rules in force in the ledger."""
         if _is_here(self.settings.ledger):
             from windrow.reading.tables import open_ledger
 
@@ -108,7 +108,7 @@ class Notebook:
         return recorded_rules(self._progress("rules"))
 
     def messages(self, limit: int = MAX_MESSAGES) -> pa.Table:
-        """Return the depot's last messages and the `version` of each; Spark is only used if the depot is no path."""
+        """Return the depot's last messages and the `version` of each; uses Spark only if the depot is no path here."""
         if _is_here(self.settings.depot):
             from windrow.reading.feed import recent
 
@@ -157,7 +157,7 @@ class Notebook:
     def show(self, thing: Any, name: str = "picture") -> None:
         """Show a picture, a DataFrame, an Arrow table, a dataclass such as `rules`, or a text.
 
-        `name` is the file name of a picture. Of a table the first rows are shown; Databricks shows more.
+        `name` is the file name of a picture. A table is cut to its first rows; Databricks shows more.
         """
         if hasattr(thing, "to_dict") and hasattr(thing, "save"):
             self._show_picture(thing, name)
@@ -169,7 +169,7 @@ class Notebook:
             self._show_table(thing)
 
     def sql(self, query: str) -> None:
-        """Show what a query of Spark SQL returns."""
+        """Show the result of a Spark SQL query."""
         self.show(self.spark.sql(query))
 
     def _progress(self, column: str) -> Any:
@@ -223,7 +223,7 @@ def _rendered(table: pa.Table) -> RichTable:
 
 
 def _fields(thing: Any) -> RichTable:
-    """Return the fields of a dataclass, one per row; rules as one writes them in `windrow.toml`."""
+    """Return the fields of a dataclass, one per row; rules are written as in `windrow.toml`."""
     values = {field.name: getattr(thing, field.name) for field in fields(thing)}
     rendered = RichTable(box=box.SIMPLE_HEAD, show_header=False)
     for name, value in (to_toml(values) if isinstance(thing, Rules) else values).items():

@@ -1,3 +1,3 @@
-"""Which Windrow this is, for whom the whole package would be too much to import."""
+"""Windrow's version, for code that should not import the whole package."""
 
 VERSION = "0.1.0"

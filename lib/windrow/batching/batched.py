@@ -57,16 +57,16 @@ def batch(
 ) -> BatchResult:
     """Group messages into batches by the rules, each message in exactly one batch or rejected with its reason.
 
-    Cutting a log into several calls gives the same batches as one.
+    Splitting a log over several calls gives the same batches as one call.
 
     Args:
-        messages: The columns `key, type, event_time, received_at`, and if it has them `source, sequence, payload` and
+        messages: The columns `key, type, event_time, received_at`, and optionally `source, sequence, payload` and
             `version`. Rows that arrived together must be in one call; by default each row has a separate version.
-        rules: The rules; others than in the call before are a change of the rules.
-        state: The `state` of the call before; None for the first one.
-        now: A tick after the messages, a time or microseconds: the floor of every source becomes at least this.
+        rules: The rules; if they differ from those of the previous call, the rules change.
+        state: The `state` that the previous call returned; None for the first call.
+        now: A tick after the messages (`datetime` or microseconds): the floor of every source becomes at least this.
         flush: Close all open batches.
-        payload_type: The setting: without it bytes stay bytes, and all else becomes text.
+        payload_type: The setting; without it, bytes stay bytes and everything else becomes text.
 
     Returns:
         The batches that changed, open ones and closed ones, the rejected messages, and the state for the next call.

@@ -1,7 +1,7 @@
 """An ordered set of small integers: 64-bit words, with levels of bits above that mark the non-empty words.
 
 Insert, remove, predecessor and successor touch at most one word per level, so a set over n positions costs
-log64(n) steps. A set lies in one stretch of a uint64 array; `begins[k]` is where its level k starts. The functions
+log64(n) steps. A set is a contiguous range of a uint64 array; `begins[k]` is where its level k starts. The functions
 are inlined into the kernel, because passing arrays to a compiled function costs more than the functions themselves.
 """
 
@@ -29,7 +29,7 @@ def levels_of(positions: int) -> npt.NDArray[np.int64]:
 
 @njit(inline="always")
 def _count(word):  # type: ignore[no-untyped-def]
-    """Return how many bits are set: count those of pairs of bits, of fours, of bytes, and add up the bytes."""
+    """Return how many bits are set: count them in pairs of bits, then fours, then bytes, and add up the bytes."""
     word -= (word >> uint64(1)) & _TWOS
     word = (word & _FOURS) + ((word >> uint64(2)) & _FOURS)
     word = (word + (word >> uint64(4))) & _BYTES
@@ -40,13 +40,13 @@ def _count(word):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def _lowest(word):  # type: ignore[no-untyped-def]
-    """Return the number of the lowest bit that is set: as many bits are below it."""
+    """Return the number of the lowest set bit, which is how many bits are below it."""
     return _count(~word & (word - _ONE))
 
 
 @njit(inline="always")
 def _highest(word):  # type: ignore[no-untyped-def]
-    """Return the number of the highest bit that is set: set all bits below it, and count them."""
+    """Return the number of the highest set bit: set all bits below it, and count."""
     for shift in (1, 2, 4, 8, 16, 32):
         word |= word >> uint64(shift)
     return _count(word) - 1

@@ -1,8 +1,8 @@
 """Convert Arrow tables to the kernel's arrays: streams, types and times as numbers, rows in the order of processing.
 
-Work over all rows is done once and gives `StreamRows`, stream by stream. The rest is done in *shares*, runs of streams
-with about a hundred thousand rows. Streams are independent, so several threads can process shares, and a share fits
-into the processor's caches between two steps.
+Work on all rows is done once and yields `StreamRows`, stream by stream. The rest is done in *shares*, runs of streams
+with about a hundred thousand rows. Streams are independent, so several threads can process shares, and a share stays
+in the processor's caches from one step to the next.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class MessageValues(NamedTuple):
     processing_time: Ints  # 0 for those of open batches
     type: Numbers
     payload_bytes: Numbers
-    rank: Numbers  # the place of each type in their order, byte by byte
+    rank: Numbers  # the rank of each type in byte order
     type_bytes: Numbers
 
 
@@ -77,7 +77,7 @@ class KernelInput(NamedTuple):
     """The rows of some streams as *slots*, for `kernel.decide`: stream by stream, so the kernel reads memory in order.
 
     The slots of a stream are the messages of its open batches, by window, then its new messages in the order of
-    processing. Everything here is counted from the first of these streams on.
+    processing. All numbers here count from the first of these streams.
     """
 
     row_of: Numbers  # per slot, like the next three
@@ -99,7 +99,7 @@ def streams(sources: pa.DictionaryArray, keys: pa.DictionaryArray) -> tuple[Numb
 
 
 def by_stream(messages: pa.Table, processing_time: Ints, version: Ints, batches: pa.Table) -> StreamRows:
-    """Return the rows of new messages and open batches, in any order."""
+    """Return the rows of new messages and open batches, which may be in any order."""
     messages = with_dictionaries(messages)
     sources, keys = (concat_dictionaries(batches[name], messages[name]) for name in ("source", "key"))
     stream, count = streams(sources, keys)
@@ -129,7 +129,7 @@ def by_stream(messages: pa.Table, processing_time: Ints, version: Ints, batches:
 
 
 def columns(rows: StreamRows, first: int, last: int) -> KernelInput:
-    """Return the kernel's input for the streams from `first` on, before `last`."""
+    """Return the kernel's input for the streams from `first` to before `last`."""
     row_of, start, new_start = _slots(rows, first, last)
     event_time, processing_time, byte_count = np.empty((3, row_of.size), np.int64)
     kind = np.empty(row_of.size, np.int32)
@@ -142,7 +142,7 @@ def columns(rows: StreamRows, first: int, last: int) -> KernelInput:
 
 
 def _samples(by_window: Ints, open_start: Ints, new: Numbers, new_start: Ints) -> pa.Array:
-    """Return a row of each stream, where those of open batches come first: of its first one, or its first message."""
+    """Return one row of each stream, counting batches before messages: its first batch, or else its first message."""
     samples = np.empty(open_start.size - 1, np.int64)
     has_open = open_start[:-1] < open_start[1:]
     samples[has_open] = by_window[open_start[:-1][has_open]]
@@ -152,7 +152,7 @@ def _samples(by_window: Ints, open_start: Ints, new: Numbers, new_start: Ints) -
 
 @compiled_in_place
 def _look_up(values, row_of, event_time, processing_time, kind, byte_count):  # type: ignore[no-untyped-def]
-    """Fill what the kernel wants to know of each slot; `kind` numbers the types in their order."""
+    """Fill in what the kernel needs to know about each slot; `kind` numbers the types in their order."""
     for slot in range(row_of.size):
         row = np.uint64(row_of[slot])
         event_time[slot] = values.event_time[row]
@@ -165,7 +165,7 @@ def _look_up(values, row_of, event_time, processing_time, kind, byte_count):  # 
 def _content(messages: pa.Table, batches: pa.Table) -> tuple[pa.Table, Ints]:
     """Return the messages inside the open batches followed by the new ones, and how many each open batch holds.
 
-    A batch without its messages holds one that stands for them, at its first event time.
+    A batch that came without its messages gets one substitute, at its first event time.
     """
     new = messages.select(CONTENT)
     if not batches.num_rows:
@@ -180,7 +180,7 @@ def _content(messages: pa.Table, batches: pa.Table) -> tuple[pa.Table, Ints]:
 
 
 def _with_substitutes(inside: pa.Table, batches: pa.Table, is_substitute: Flags) -> pa.Table:
-    """Return the messages `inside` batches in their order, with a message for each batch that came without."""
+    """Return the messages `inside` batches in their order, with a substitute for each batch that came without."""
     first = filter_rows(batches, pc.is_null(batches["messages"]))["first_event_time"]
     columns: dict[str, object] = {"type": pa.repeat("", len(first)), "event_time": first}
     substitutes = conform(pa.table(columns), inside.schema)
@@ -191,12 +191,12 @@ def _with_substitutes(inside: pa.Table, batches: pa.Table, is_substitute: Flags)
 
 
 def _after(open_rows: int, values: Ints) -> Ints:
-    """Return the columns of new messages per row."""
+    """Return a column of the new messages as a column of all rows, 0 in open batches."""
     return read_only(np.append(np.zeros(open_rows, np.int64), values) if open_rows else values)
 
 
 def _slots(rows: StreamRows, first: int, last: int) -> tuple[Numbers, Ints, Ints]:
-    """Return the row of each slot of some streams, where the slots of each begin, and those of its new messages."""
+    """Return the row of each slot of some streams, and where the slots and the new messages of each stream begin."""
     visit, visit_start = _visit(rows, first, last)
     open_row_start = rows.open_row_start[first : last + 1]
     slots = np.arange(open_row_start[0], open_row_start[-1])
@@ -210,9 +210,9 @@ def _slots(rows: StreamRows, first: int, last: int) -> tuple[Numbers, Ints, Ints
 
 
 def _visit(rows: StreamRows, first: int, last: int) -> tuple[Numbers, Ints]:
-    """List the new rows of some streams in the order of processing, which is total but for equal rows.
+    """List the new rows of some streams in the order of processing, a total order except for equal rows.
 
-    Only rows of one stream, version and processing time have to be compared any further.
+    Only rows with the same stream, version and processing time need further comparison.
     """
     start = rows.new_start[first : last + 1]
     visit = rows.new[start[0] : start[-1]].copy()
@@ -229,7 +229,7 @@ def _visit(rows: StreamRows, first: int, last: int) -> tuple[Numbers, Ints]:
         sequence = tied["sequence"]
         keys = (
             run,
-            sequence.is_valid().to_numpy(),  # NULL comes before the least there is
+            sequence.is_valid().to_numpy(),  # NULL comes before the least value
             pc.fill_null(sequence, 0).to_numpy(),
             rows.values.event_time[at],
             rows.values.rank[rows.values.type[at]],

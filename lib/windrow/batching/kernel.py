@@ -1,8 +1,8 @@
 """The kernel: decide each message, and find the windows of each stream, in one compiled function.
 
-Streams are independent, so the kernel takes one stream after the other. It never stores which batch a message is in.
+Streams are independent, so the kernel processes one after another. It never stores which batch a message is in.
 It works on numbers that were computed beforehand: *positions* number the distinct event times of a stream, *places*
-number its (type, event time) pairs. Four structures over these numbers answer every question of the rules:
+number its (type, event time) pairs. Four structures over these numbers answer every question that the rules ask:
 
 - `windows`, a set of positions: the earliest accepted time of each active window. Active windows never overlap. So only
   two windows can hold a time: the last one whose first message is not later, and the next one, because a window may
@@ -11,12 +11,12 @@ number its (type, event time) pairs. Four structures over these numbers answer e
   neighbour of the same type is inside the window, there is a conflict, unless repeats are kept. The kernel looks this
   up only for messages that are not later than the `newest` of their type.
 - `occupied`, a set of positions: the event times of accepted messages. It tells the last message before a split.
-- `heavy`, bytes by position. The weight of a window is the sum from its first position to its last. It is not needed if
-  one batch can hold all messages of a stream.
+- `heavy`, bytes by position. The weight of a window is the sum from its first position to its last. Weights are not
+  needed if one batch can hold all messages of a stream.
 
-A split changes the end of one window and adds another; no message moves. Every step takes at most log64 of the number
-of rows, whatever the batches hold, except for weighing. A split gives both halves the weight of the whole, which is
-never too little. Only if that exceeds the limit is a half weighed, once.
+A split changes the end of one window and adds another; no message moves. Every step except weighing costs at most log64
+of the number of rows, however large the batches are. A split gives both halves the weight of the whole, an upper bound.
+A half is weighed only if this bound exceeds the limit, and only once.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Windows(NamedTuple):
 
 
 class StreamIndex(NamedTuple):
-    """The structures that answer the questions of the rules, see above."""
+    """The structures that answer the rules' questions, see above."""
 
     windows: Words
     occupied: Words
@@ -127,9 +127,9 @@ def decide(columns, sizes, limits, sweep, cut, sets, windows, fate):  # type: ig
     """Decide every new message, and return how many windows there are.
 
     `sizes` has the number of messages of each open batch, `sweep` the clock of each stream after all messages, `cut`
-    the time up to which it may have windows that do not lie on the calendar.
-    `windows` and `fate` (per slot) are filled. Before the call `windows` has start, end and cause of the open batches,
-    `sets` are empty, and every fate is ACCEPTED.
+    the time up to which it may have windows that do not lie on the calendar. The call fills `windows` and `fate` (per
+    slot). Before the call, `windows` has start, end and cause of the open batches, `sets` is empty, and every fate is
+    ACCEPTED.
     """
     numbers, count = columns.numbers, sizes.size
     for stream in range(columns.start.size - 1):
@@ -141,7 +141,7 @@ def decide(columns, sizes, limits, sweep, cut, sets, windows, fate):  # type: ig
         head = columns.open_start[stream] if slot > columns.start[stream] else NONE  # the next window to close
         due = windows.end[head] + limits.max_delay if head != NONE else FOREVER
 
-        b, begins, ends = NONE, 0, 0  # the window of the message before; empty if that was closed meanwhile
+        b, begins, ends = NONE, 0, 0  # the window of the message before; once closed, it ends before all later messages
         for slot in range(columns.new_start[stream], columns.start[stream + 1]):
             now, t = columns.processing_time[slot], columns.event_time[slot]
             while now >= due:
@@ -236,9 +236,9 @@ def _close(windows, sets, limits, head, due, high):  # type: ignore[no-untyped-d
 
 @njit(inline="always")
 def _around(windows, sets, t, p, low, high):  # type: ignore[no-untyped-def]
-    """Return the active window that holds t, the one before it, and the one after it; NONE if there is none.
+    """Return the active window that holds t, the one before t and the one after t; NONE where there is none.
 
-    The one after it is only looked up if the one before does not hold t.
+    The one after t is looked up only if the one before does not hold t.
     """
     b, right = NONE, NONE
     before = predecessor(sets.windows, sets.levels, p)
@@ -280,7 +280,7 @@ def _open(windows, sets, limits, b, now, t, p, left, right, cut):  # type: ignor
 
 @njit(inline="always")
 def _conflict(sets, numbers, t, p, q, list_number, begins, ends):  # type: ignore[no-untyped-def]
-    """Return the position of the later of two messages of a type that a window would hold, NONE without a conflict.
+    """Return the position of the later of two messages of one type in a window, or NONE if nothing conflicts.
 
     A message conflicts with the last one before it, otherwise with the first one after it.
     """
@@ -301,7 +301,7 @@ def _conflict(sets, numbers, t, p, q, list_number, begins, ends):  # type: ignor
 
 @njit(inline="always")
 def _midpoint(sets, numbers, limits, now, t, p, q, later):  # type: ignore[no-untyped-def]
-    """Return the time halfway between a message and the one of its type it conflicts with, but none that is too old."""
+    """Return the time halfway between two conflicting messages, but no time that is too old."""
     earliest, latest = t, numbers.time_at[later]
     if later == p:
         earliest = numbers.time_at[numbers.position_at[predecessor(sets.accepted, sets.accepted_levels, q - 1)]]
@@ -337,10 +337,10 @@ def _accept(windows, sets, b, t, p, q, list_number):  # type: ignore[no-untyped-
 
 @njit(inline="always")
 def _split(windows, sets, time_at, limits, b, count, p, split_at, lead, weigh, high):  # type: ignore[no-untyped-def]
-    """Split window b after it got a message at p: for a conflict, then as often as its size demands.
+    """Split window b after it got a message at p: first for a conflict, then if it is too large.
 
-    A conflict moves the messages from position `split_at` on to a window that begins `lead` microseconds before it. For
-    its size, a window is split before the message first, and then after it. Return the window that holds the message,
+    A conflict moves the messages from position `split_at` on to a window that begins `lead` microseconds before it. A
+    window that is too large is split before the message first, then after it. Return the window that holds the message,
     and how many windows there are.
     """
     cause = BY_CONFLICT
@@ -372,7 +372,7 @@ def _split(windows, sets, time_at, limits, b, count, p, split_at, lead, weigh, h
 
 @njit(inline="always")
 def _halve(windows, sets, limits, b, half, split_at, start, cause, high):  # type: ignore[no-untyped-def]
-    """Move the end of window b, from a position on, to a new window. Both keep the weight of the whole as a bound."""
+    """Move the part of window b from a position on to a new window. Both keep the weight of the whole as a bound."""
     after = successor(sets.windows, sets.levels, windows.first[b] + 1, high)
     end = windows.end[b] if limits.aligned else max(start + limits.window, windows.end[b])
     if after >= 0:
@@ -392,7 +392,7 @@ def emit(columns, windows, fate, max_bytes, emitted):  # type: ignore[no-untyped
     """List the accepted rows batch by batch, and return how many batches there are.
 
     A new batch begins with the first message of a window. A closed batch that is larger than the maximum becomes
-    numbered parts, each within it.
+    numbered parts, each within the maximum unless it is a single larger message.
     """
     count, member, current, previous = 0, 0, NONE, NONE
     for index in range(columns.ranked.size):

@@ -1,8 +1,8 @@
 """Number the messages of a stream for the kernel: positions, lists and places.
 
-A *position* is the number of a distinct event time of a stream, a *list* that of a type of a stream, and a *place* that
-of a distinct event time in a list. All are counted through from one stream to the next. So the positions and the lists
-of a stream are ranges, and so are the places of a list. Positions and places are in the order of time.
+A *position* numbers a distinct event time of a stream, a *list* a type of a stream, and a *place* a distinct event time
+in a list. The numbering continues from one stream to the next, so the positions and the lists of a stream are ranges,
+and so are the places of a list. Positions and places are in time order.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ OnRepeat = Literal["split", "keep"]
 SplitAt = Literal["message", "midpoint"]
 CHOICES = {"window_anchor": get_args(WindowAnchor), "on_repeat": get_args(OnRepeat), "split_at": get_args(SplitAt)}
 
-CALENDAR = 'window_anchor = "aligned" with on_repeat = "keep"'  # what suits a long delay
+CALENDAR = 'window_anchor = "aligned" with on_repeat = "keep"'  # suits a long delay
 
 
 class ShortWindowWarning(UserWarning):
@@ -28,8 +28,8 @@ class Rules:
     """Rules for which messages of a stream belong to one batch. All durations are in microseconds.
 
     `window` is the longest span of a batch, `max_delay` how old a message may be when it arrives, `max_lead` how
-    far in the future it may claim to be, `max_batch_bytes` the most bytes of types and payloads in a batch
-    (0: no limit), and `window_anchor` where a new window begins: `arrival` at processing time - `max_delay`,
+    far in the future it may claim to be, `max_batch_bytes` the maximum number of bytes of types and payloads in a
+    batch (0: no limit), and `window_anchor` where a new window begins: `arrival` at processing time - `max_delay`,
     `event_time` at the message's own time, `aligned` at a multiple of `window`, counted from 1970-01-01 in UTC plus
     `window_offset`. `on_repeat` says what a second message of a type does: `split` the window, or
     `keep` both. `split_at` says where it splits: at the later `message`, or at the `midpoint` between the two.
@@ -55,7 +55,7 @@ class Rules:
         split_at: SplitAt = "message",
         window_offset: str | int | timedelta = 0,
     ) -> None:
-        """Take durations as text (`10s`), `timedelta` or whole microseconds.
+        """Accept durations as text (`10s`), `timedelta` or whole microseconds.
 
         Raises:
             RulesError: The rules contradict each other.

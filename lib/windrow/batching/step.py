@@ -1,4 +1,4 @@
-"""The step of a microbatch: it adds messages to the open batches, closes overdue ones, and returns ledger rows.
+"""The step of a microbatch: add messages to the open batches, close overdue ones, and return ledger rows.
 
 The kernel is imported only when there is something to decide, because loading its compiler is slow.
 """
@@ -34,12 +34,12 @@ from windrow.model.tables import CHANGED, WHOLE
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Batching by `rules`, with all that it needs to run over any part of the streams, on the driver or an executor.
+    """Batching by `rules`, with everything it needs to run on any subset of the streams, on the driver or an executor.
 
     A message stamped after `latest` (microseconds) is ahead of the clock. With `flush`, all open batches close at the
-    clock of their source; `last` then has the last event time of each source, for executors that see only a part of it.
-    Messages that lack the values in `only` (by column) move the clocks and are otherwise ignored. Before the `cuts` of
-    a source there may be windows that do not lie on the calendar.
+    clock of their source; `last` then has the last event time of each source, for executors that see only some of its
+    streams. Messages without one of the values in `only` (by column) move the clocks but are otherwise ignored.
+    Windows of a source before its entry in `cuts` need not lie on the calendar.
     """
 
     rules: Rules
@@ -70,7 +70,7 @@ class Step:
         return rows, cuts
 
     def decide_streams(self, arrived: pa.Table, live: pa.Table) -> tuple[pa.Table, Cuts]:
-        """Return what a call returns, before the check of the ids."""
+        """Return what a call returns, but do not check the ids."""
         from windrow.batching.streams import Clocks, changes, decide, rejected_messages
 
         arrived = with_room(with_dictionaries(arrived))
@@ -110,7 +110,7 @@ class Step:
     def with_unchanged(self, arrived: pa.Table, live: pa.Table) -> pa.Table:
         """Return the ledger rows that change and the `live` rows that do not; column `changed` tells them apart.
 
-        Those that do not change are only counted, so they have no messages.
+        Unchanged rows are only counted, so they come without messages.
         """
         rows, _ = self(arrived, live)
         stays = live.filter(pc.invert(pc.is_in(live["id"], rows["id"].combine_chunks())))
@@ -141,7 +141,7 @@ def timeouts(rules: Rules, ended: Floors) -> Floors:
 def follow(before: Rules, rules: Rules, floors: Floors) -> Cuts:
     """Return what a change of the rules does to the sources with these floors.
 
-    A message that was too old stays so. No window that was opened under the rules `before` ends after the cut.
+    A message that was too old stays too old. No window that was opened under the rules `before` ends after the cut.
     """
     # guard: cut-after-other-rules
     cut = floors.floor + before.max_lead + before.window
@@ -151,13 +151,13 @@ def follow(before: Rules, rules: Rules, floors: Floors) -> Cuts:
 
 
 def _were_read(batches: pa.Table, written: pa.Table) -> bool:
-    """Tell whether none of the rows to write continues an open batch that came without its messages."""
+    """Tell whether every open batch that the rows to write continue came with its messages."""
     unread = filter_rows(batches, pc.is_null(batches["messages"]))
     return not unread.num_rows or pc.any(pc.is_in(unread["id"], combine_chunks(written["id"]))).as_py() is not True
 
 
 def _have(messages: pa.Table, only: Mapping[str, Sequence[str]]) -> np.ndarray:
-    """Tell which messages have one of the values of each column."""
+    """Tell which messages have one of the given values in each column."""
     chosen = np.ones(messages.num_rows, np.bool_)
     for name, values in only.items():
         coded = combine_chunks(messages[name])

@@ -1,4 +1,4 @@
-"""Decide for new messages and open batches: the batches of all streams as ledger rows, and the fate of each message."""
+"""Decide new messages and open batches: the batches of all streams as ledger rows, and the fate of each message."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class Batches(NamedTuple):
 
 
 class Clocks(NamedTuple):
-    """By source, the clock after all messages, at which overdue batches close, and the cut.
+    """By source: the clock after all messages, at which overdue batches close, and the cut.
 
-    Before the cut there may be windows that do not lie on the calendar.
+    Windows before the cut need not lie on the calendar.
     """
 
     now: Floors
@@ -68,7 +68,7 @@ class Clocks(NamedTuple):
 
 
 class RejectedRows(NamedTuple):
-    """The refused new messages: their index among all new messages, the reason, and by how much they missed."""
+    """The refused new messages: their index among all new messages, the reason, and how far they missed the limit."""
 
     message: Numbers
     fate: Fates
@@ -86,9 +86,9 @@ class StreamResult:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided, in `shares` of the streams, and the batches of all of them.
+    """The decisions for each of the `shares` of the streams, and the batches of all shares.
 
-    `list_batches` makes ledger rows of it. `cuts` says where a flush cuts.
+    `list_batches` turns it into ledger rows. `cuts` says where a flush cuts.
     """
 
     rows: StreamRows
@@ -109,11 +109,11 @@ def decide(
     flush: bool,
     last: Floors | None = None,
 ) -> Decision:
-    """Apply the rules of batching to `messages` (conforming and valid) and the open `batches`.
+    """Apply the batching rules to `messages` (conforming and valid) and the open `batches`.
 
     `processing_time` and `version` are per message. With `flush`, batches that are open after all messages are cut and
-    closed at the clock of their source. A caller with only some streams of a source passes the `last` event time in
-    all its batches that are still open.
+    closed at the clock of their source. A caller that has only some streams of a source passes `last`, the last event
+    time in all batches of each source that are still open.
     """
     rows = by_stream(messages, processing_time, version, batches)
     sweep, cut = (of_source.of(rows.source) for of_source in clocks)
@@ -151,9 +151,9 @@ def decide_streams(
     flush: bool = False,
     cut: Ints | None = None,
 ) -> StreamResult:
-    """Decide for the streams of `columns`, the first of which is `first`; `sweep` has their clocks after all messages.
+    """Decide the streams of `columns`, the first of which is `first`; `sweep` has their clocks after all messages.
 
-    `columns` do not depend on the rules, so they can be used with any number of rules.
+    `columns` does not depend on the rules, so different rules can use the same one.
     """
     slots, positions = columns.row_of.size, columns.numbers.time_at.size
     opened = rows.open_start[first] + columns.open_start
@@ -234,9 +234,9 @@ def list_batches(decision: Decision, microbatch: int | None = None) -> pa.Table:
 
 
 def changes(decision: Decision, microbatch: int) -> tuple[pa.Table, Flags, Flags]:
-    """List the batches that changed, with the ledger's columns; those that only grew with their new messages.
+    """List the batches that changed, with the ledger's columns; those that only grew list only their new messages.
 
-    Returns also which of them existed before, and which have all of their messages.
+    Also returns which of them existed before, and which list all their messages.
     """
     shares = [_keep_changed(share) for share in decision.shares]
     grew = [_find_grown(share, decision.rows) for share in shares]
@@ -258,7 +258,7 @@ def _select_changed(batches: Batches) -> Batches:
 
 
 def _find_grown(share: StreamResult, rows: StreamRows) -> Flags:
-    """Tell which batches are still open in the window that they had, so with all messages that they had."""
+    """Tell which batches are still open in the same window, and so keep all the messages they had."""
     batches = share.batches
     start, end = (np.append(microseconds(rows.batches[name]), 0) for name in ("window_start", "window_end"))
     same = (start[batches.known_as] == batches.start) & (end[batches.known_as] == batches.end)
@@ -269,7 +269,7 @@ def _find_grown(share: StreamResult, rows: StreamRows) -> Flags:
 
 
 def _new(share: StreamResult, grew: Flags, rows: StreamRows) -> StreamResult:
-    """Return batches without the messages that those had which only grew."""
+    """Return batches, without the earlier messages of those that only grew."""
     is_new = (share.members >= rows.open_rows) | ~np.repeat(grew, share.batches.messages)
     of = np.repeat(np.arange(grew.size), share.batches.messages)
     sizes = np.bincount(of[is_new], minlength=grew.size)
@@ -277,7 +277,7 @@ def _new(share: StreamResult, grew: Flags, rows: StreamRows) -> StreamResult:
 
 
 def _messages(rows: StreamRows, shares: Sequence[StreamResult]) -> pa.ChunkedArray:
-    """Return the messages of each batch: an array for each share, or several if one cannot hold so many bytes."""
+    """Return the messages of each batch: an array for each share, or several if one cannot hold all the bytes."""
     content, parts = rows.content, list(_parts(shares))
     chosen = [pa.array(members) for members, _ in parts]
     calls = [partial(take_values, column, members) for members in chosen for column in content.columns]
@@ -334,5 +334,5 @@ def _batches(decision: Decision, messages: pa.ChunkedArray, microbatch: int | No
 
 
 def _look_up_names(names: pa.Array, which: npt.NDArray[np.generic], valid: Flags | None = None) -> pa.Array:
-    """Return for each number its name; NULL where not `valid`."""
+    """Return the name of each number; NULL where not `valid`."""
     return names.take(pa.array(which.astype(np.int8), mask=None if valid is None else ~valid))

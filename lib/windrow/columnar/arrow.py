@@ -25,7 +25,7 @@ from windrow.errors import ensure
 
 TIME = pa.timestamp("us", tz="UTC")
 MANY = 100_000  # rows; with fewer, threads cost more than they save
-MAX_BYTES = 2**30  # of texts in one array: half of what 32-bit offsets can address
+MAX_BYTES = 2**30  # of text in one array: half of what 32-bit offsets can address
 
 T = TypeVar("T")
 Number = TypeVar("Number", bound=np.generic)
@@ -83,12 +83,12 @@ def _counted(type_: pa.DataType) -> pa.DataType:
 
 
 def string_scalar(value: str) -> pa.Scalar:
-    """Return a text as a scalar."""
+    """Return a string as a scalar."""
     return string_array([value])[0]
 
 
 def string_array(values: Sequence[str]) -> pa.Array:
-    """Return texts as an array."""
+    """Return strings as an array."""
     buffer = [value.encode() for value in values]
     bounds = np.cumsum([0, *map(len, buffer)], dtype=np.int32)
     return pa.Array.from_buffers(pa.string(), len(buffer), [None, pa.py_buffer(bounds), pa.py_buffer(b"".join(buffer))])
@@ -107,9 +107,9 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def index_in(values: pa.Array, among: pa.Array) -> np.ndarray:
-    """Return the place of each value among others, which are distinct and may be many more; -1 for one that is absent.
+    """Return the place of each value in `among`, which is distinct and may be much longer; -1 if it is absent.
 
-    Arrow hashes the values among which it looks, so the fewer ones are hashed.
+    Arrow hashes the values in which it searches, so this function has it search in the shorter array.
     """
     if len(values) * 2 > len(among):
         return to_numpy(pc.index_in(values, among), null=-1)
@@ -159,7 +159,7 @@ def is_not_distinct(left: pa.Array, right: pa.Array) -> pa.Array:
 
 
 def drop_rows(table: pa.Table, rows: npt.NDArray[np.int64]) -> tuple[pa.Table, npt.NDArray[np.int64]]:
-    """Return the other rows of a table, all of them without a copy, and their row numbers."""
+    """Return a table without some rows (without a copy if there are none), and the numbers of the remaining rows."""
     every = np.arange(table.num_rows)
     if not rows.size:
         return table, every
@@ -198,10 +198,10 @@ def take_values(column: pa.ChunkedArray, at: pa.Array) -> pa.ChunkedArray:
 
 
 def copy_nested(table: pa.Table) -> pa.Table:
-    """Return the table with its nested columns in memory of their own.
+    """Return the table with copies of its nested columns.
 
-    Spark before 4.2 sends an empty array of texts, such as that of lists which are all empty, without offsets. Arrow
-    allows it, and delta-rs reads what lies behind: it panics, or would write garbage.
+    Spark before 4.2 sends an empty array of strings, for example when all lists are empty, without offsets. Arrow
+    allows that, but delta-rs reads beyond the array: it panics, or would write garbage.
     """
     nested = [name for name in table.column_names if pa.types.is_nested(table.schema.field(name).type)]
     for name in nested:
@@ -212,9 +212,9 @@ def copy_nested(table: pa.Table) -> pa.Table:
 
 
 def byte_count(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.integer]:
-    """Return how many bytes each value counts: text and bytes their length, a number 8, a boolean 1, NULL 0.
+    """Return how many bytes each value counts as: text and bytes their length, a number 8, a boolean 1, NULL 0.
 
-    A struct counts what its fields count together.
+    A struct counts as the sum of its fields.
     """
     type_ = values.type
     if pa.types.is_struct(type_):
@@ -262,7 +262,7 @@ def read_only(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows in the columns of a schema; those that they lack are NULL."""
+    """Return rows with the columns of a schema; columns that they lack are NULL."""
     columns = [
         table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
         for field in schema

@@ -1,4 +1,4 @@
-"""Look at eight bytes at once, as one number, and at the bits of one."""
+"""Look at eight bytes at once as one number, and at the bits of a number."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def count_before_mark(marks: np.uint64) -> np.uint64:
 
 @inline
 def lowest_set_bit(bits: np.uint64) -> np.uint64:
-    """Return the number of the lowest bit that is set. The compiler turns this count of bits into one instruction."""
+    """Return the number of the lowest set bit. The compiler turns this count of bits into one instruction."""
     below_it = (bits - ONE) & ~bits
     pairs = below_it - (below_it >> ONE & PAIRS)
     fours = (pairs & FOURS) + (pairs >> np.uint64(2) & FOURS)

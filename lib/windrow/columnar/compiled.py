@@ -15,7 +15,7 @@ import numpy.typing as npt
 ByteArray = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
-Numbers = npt.NDArray[np.int32]  # of rows and what is counted among them: half the memory to go through
+Numbers = npt.NDArray[np.int32]  # row numbers and counts of rows: half the memory to go through
 Words = npt.NDArray[np.uint64]
 
 # The only option of numba here that its manual does not describe; a test fails when a version of numba ignores it.
@@ -26,11 +26,11 @@ _ONE_AT_A_TIME = RLock()
 
 
 def compile_lazily(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """Compile a function on its first call, and import numba no earlier: that doubles the time of read-only commands.
+    """Compile a function on its first call, and import numba only then: it doubles the time of read-only commands.
 
     The code is cached in NUMBA_CACHE_DIR, next to the source, or in the user's home. An executor may have none of them,
     because a service user has no home and no write permission; it then compiles in every process. Compiled functions
-    can call functions that are `inlined` or `always_inlined`; numba does not notice a change in those of another file.
+    can call `inline` and `always_inlined` functions; numba does not notice a change in those of another file.
     They release the GIL. Hot loops use unsigned indexes, because numba checks at each use whether a signed index counts
     from the end.
     """
@@ -59,9 +59,9 @@ def compile_lazily(function: Callable[..., Any], **options: Any) -> Callable[...
 
 
 def inline(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """Make a function callable from `compiled` functions. It creates no arrays, so it counts no references to them.
+    """Make a function callable from compiled functions. It creates no arrays, so it counts no references to them.
 
-    With them (`UNCOUNTED`), reading JSON as a whole takes 5 times as long. The compiler decides whether to inline it.
+    Counting them (`UNCOUNTED`) makes reading JSON take 5 times as long. The compiler decides whether to inline it.
     """
 
     @cache
@@ -74,15 +74,15 @@ def inline(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     return function
 
 
-# For a function that only fills the arrays it is given, and makes none: counting references to them would make batching
-# as a whole take 1.5 to 2.9 times as long.
+# For a function that only fills arrays that it is given, and creates none: counting references to them would make
+# batching as a whole take 1.5 to 2.9 times as long.
 compiled_in_place: Decorator = partial(compile_lazily, **UNCOUNTED)
 # For a function that is called once per row, and that is too long for the compiler to inline by itself.
 always_inlined: Decorator = partial(inline, forceinline=True)
 
 
 def _knowing(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that knows the machine code of what it calls."""
+    """Return the function with access to the machine code of the functions that it calls."""
     named: dict[str, Any] = {name: function.__globals__.get(name) for name in function.__code__.co_names}
     known = {name: function.machine_code() for name, function in named.items() if hasattr(function, "machine_code")}
     if not known:

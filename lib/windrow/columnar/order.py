@@ -45,7 +45,7 @@ def sort_groups(rows: Numbers, start: Ints, major: Ints, minor: Ints | Numbers) 
 
 @compiled_in_place
 def _sort_groups(rows, start, major, minor, late):  # type: ignore[no-untyped-def]
-    """Take the rows that are less than an earlier row out of each group, sort them, and merge them with the rest."""
+    """In each group, take out the rows that are less than an earlier row, sort them, and merge them back."""
     for group in range(start.size - 1):
         low, high = start[group], start[group + 1]
         kept = low
@@ -83,7 +83,7 @@ def _merge_back(rows, low, kept, high, late, major, minor):  # type: ignore[no-u
 
 @inline
 def _sort(rows, count, major, minor, scratch, free):  # type: ignore[no-untyped-def]
-    """Sort the first rows: insertion in blocks, then merges where blocks overlap; `scratch` is free from `free` on."""
+    """Sort the first rows: insert in blocks, then merge blocks that overlap; `scratch` is free from `free` on."""
     block = 24
     for left in range(0, count, block):
         _insert(rows, left, min(left + block, count), major, minor)
@@ -144,7 +144,7 @@ def list_tied_slots(rows, start, major, minor):  # type: ignore[no-untyped-def]
 
 
 def number_ties(rows: Ints, keys: Sequence[npt.NDArray[np.generic]]) -> tuple[Ints, Ints]:
-    """Number the runs of rows that are equal in all keys, and list the slots of those in runs of two and more."""
+    """Number the runs of rows that are equal in all keys, and list the slots of rows in runs of two or more."""
     same = np.ones(max(rows.size - 1, 0), np.bool_)
     for key in keys:
         ordered = key[rows]

@@ -20,7 +20,7 @@ FIRST = CommitProperties(max_commit_retries=0)  # a second try would commit on t
 
 
 def create_depot(location: str, payload: pa.DataType | None, retention: str = "90d") -> None:
-    """Create an empty depot at a path unless it exists: a raw one if there is no type of payloads.
+    """Create an empty depot at a path unless it exists: a raw one without a payload type.
 
     Raises IncompatibleTableError if a depot of the other kind is there.
     """
@@ -33,7 +33,7 @@ def create_depot(location: str, payload: pa.DataType | None, retention: str = "9
 
 
 def depot_columns(payload: pa.DataType | None) -> tuple[pa.Schema, str]:
-    """Return the columns and the comment of a new depot, a raw one without a type of payloads."""
+    """Return the columns and the comment of a new depot, a raw one without a payload type."""
     return (chunks.RAW, chunks.COMMENT) if payload is None else (messages.schema(payload), tables.DEPOT_COMMENT)
 
 
@@ -69,7 +69,7 @@ def create_ledger(location: str, first: pa.Table | pa.RecordBatchReader, retenti
 
 @contextmanager
 def _creating(location: str, role: str) -> Iterator[bool]:
-    """Yield whether a table is to be created, or accept that of a faster process: the first commit decides.
+    """Yield whether to create a table; accept the table of a faster process: the first commit decides.
 
     Raises IncompatibleTableError, TableLockedError, TableUnwritableError.
     """

@@ -1,4 +1,4 @@
-"""DuckDB for questions that Arrow does not answer: in memory, and beyond a limit in temporary files."""
+"""DuckDB for queries that Arrow cannot answer: in memory, and beyond a limit in temporary files."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from windrow.errors import TableUnwritableError, first_line
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-MEMORY_BYTES = 1_000_000_000  # what max_memory_bytes is by default
+MEMORY_BYTES = 1_000_000_000  # the default of max_memory_bytes
 MIN_DATABASE_BYTES = 300_000_000  # with less, DuckDB fails at joins of few rows
-DATABASE_SHARE = 2  # of the memory is DuckDB's; the process, Arrow and the reference model have the rest
-SPILLED = "windrow-spilled"  # the directory, by which an error of DuckDB tells that it is about temporary rows
+DATABASE_SHARE = 2  # DuckDB gets half of the memory; the process, Arrow and the reference model the rest
+SPILLED = "windrow-spilled"  # the directory; a DuckDB error that names it is about temporary rows
 
 _MEMORY_BYTES: ContextVar[int] = ContextVar("memory_bytes", default=MEMORY_BYTES)
 
 
 @contextmanager
 def memory_limit(memory_bytes: int) -> Iterator[None]:
-    """Let what is read in the block take about this much memory, unless it is told otherwise."""
+    """Let reads inside the block use about this much memory, unless they are told otherwise."""
     token = _MEMORY_BYTES.set(memory_bytes)
     try:
         yield
@@ -34,9 +34,9 @@ def memory_limit(memory_bytes: int) -> Iterator[None]:
 
 @contextmanager
 def database(memory_bytes: int | None = None) -> Iterator[DuckDBPyConnection]:
-    """Yield a connection to an empty database, which is gone afterwards; it has its share of this much memory.
+    """Yield a connection to an empty database, which is gone afterwards; it gets its share of this much memory.
 
-    Raises TableUnwritableError where neither memory nor disk have room.
+    Raises TableUnwritableError if neither memory nor disk has room.
     """
     import duckdb
 
@@ -60,9 +60,9 @@ def database(memory_bytes: int | None = None) -> Iterator[DuckDBPyConnection]:
 
 @contextmanager
 def joins_as_written(connection: DuckDBPyConnection) -> Iterator[None]:
-    """Let DuckDB join in the order of a query, which names the stream of rows first, and then what is small.
+    """Make DuckDB join in the order of a query, which names the stream of rows first, and small tables after it.
 
-    It does not know how many rows a stream has. So it might keep all of them in memory to look up a few others.
+    DuckDB does not know how many rows a stream has, so it might keep all of them in memory to look up a few others.
     """
     connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
     try:
@@ -72,12 +72,12 @@ def joins_as_written(connection: DuckDBPyConnection) -> Iterator[None]:
 
 
 def is_full(error: Exception) -> bool:
-    """Tell whether an error of DuckDB, or of Arrow that reads from it, is that there is no room for temporary rows."""
+    """Tell whether an error of DuckDB, or of Arrow reading from it, means that temporary rows have no room."""
     return "Out of Memory Error" in str(error) or SPILLED in str(error)
 
 
 def disk_error(error: Exception) -> TableUnwritableError:
-    """Return the error for temporary rows that fit neither into memory nor on disk."""
+    """Return the error for temporary rows that fit neither in memory nor on disk."""
     return TableUnwritableError(
         f"there is no room for temporary rows in memory and in {tempfile.gettempdir()}: {first_line(error)}",
         "Nothing was read to the end. Set TMPDIR to a directory with more room, or raise max_memory_bytes.",

@@ -66,7 +66,7 @@ def last_durable_version(root: Path, last_version: int, kept: int) -> int:
     since = time.time() - WRITTEN_AFTER
     for version in range(last_version, min(kept, last_version), -1):
         entry = root / entry_path(version)
-        if not entry.exists() or entry.stat().st_ctime < since:  # a copy may have the old time of modification
+        if not entry.exists() or entry.stat().st_ctime < since:  # a copy may keep the old modification time
             return version
     return min(kept, last_version)
 

@@ -14,7 +14,7 @@ from windrow.errors import SettingsError
 
 _PART = r"(?:[^\W\d]\w*|`(?:[^`]|``)+`)"
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]+:/")
-# In a path, Delta's readers misread these characters, or end the program.
+# In a path, Delta's readers misread these characters, or crash.
 _UNSAFE = re.compile(r"[#?\[\]\\^|\x00-\x1f]|%[0-9A-Fa-f]{2}")
 _NAME = re.compile(rf"{_PART}(?:\.{_PART}){{1,2}}")
 

@@ -1,8 +1,8 @@
 """Lock a local table around each commit, and sync the commit to disk.
 
-On a local file system two writers (Spark or delta-rs) can both publish the same version, because each checks that the
-version is free before it renames its entry, not atomically. So Windrow's writers hold an advisory lock, a file next to
-the table, around each commit. The lock belongs to the process and is released when the process ends, even by a crash.
+On a local file system two writers (Spark or delta-rs) can both publish the same version, because checking that the
+version is free and renaming the entry is not atomic. So Windrow's writers hold an advisory lock, a file next to the
+table, around each commit. The lock belongs to the process and is released when the process ends, even by a crash.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def commit_lock(location: str, sync: bool = True) -> Iterator[None]:
     lock = FileLock(file, timeout=LOCK_TIMEOUT_SECONDS)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()  # fails at once where no file can be, for which FileLock would wait
+        file.touch()  # fails at once where no file can be created; FileLock would wait
         lock.acquire()
     except Timeout as error:
         raise TableLockedError(

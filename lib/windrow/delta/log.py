@@ -1,4 +1,4 @@
-"""Read Delta's log of a table: its identity, its latest version, and how many rows each commit added.
+"""Read a table's Delta log: its identity, its latest version, and how many rows each commit added.
 
 The log of a local table is read with delta-rs in milliseconds. On other storage only Spark may have the credentials, so
 Spark reads it (`engine/spark/log.py`) in a few hundred milliseconds. Both give the same answers.
@@ -49,7 +49,7 @@ class Log(Protocol):
         """Return how many bytes each version of a raw depot added, as far as the log says."""
 
     def commits(self, since: int | None = None, last_version: int | None = None) -> list[Commit]:
-        """Return what the log says of its commits in order, from version `since` on, up to `last_version` or later."""
+        """Return the commits in the log, in order, from version `since` on, up to `last_version` or later."""
 
     def history(self, since: int) -> Iterable[dict[str, Any]]:
         """Return the commits from a version on, newest first, as `windrow.delta.table.history` does."""
@@ -58,7 +58,7 @@ class Log(Protocol):
         """Return the notes of the commits, and how many rows each added, oldest first; none without a table."""
 
     def files_added(self, first: int, last: int) -> tuple[dict[str, int], set[int]]:
-        """Return the names of the files that versions added, with the version; and which versions removed rows."""
+        """Return the names of the files that versions added, each with its version, and which versions removed rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class DeltaRsLog:
             }
 
     def commits(self, since: int | None = None, last_version: int | None = None) -> list[Commit]:
-        """Return what the log says of its commits in order, from version `since` on, up to `last_version` or later."""
+        """Return the commits in the log, in order, from version `since` on, up to `last_version` or later."""
         snapshot, start = shared_snapshot(self.location, "depot", last_version), max(since or 0, 0)
         for forgotten in [version for version in snapshot.commits if version < start]:
             del snapshot.commits[forgotten]
@@ -118,7 +118,7 @@ class DeltaRsLog:
         return [(note_of(commit), rows_added(commit)) for commit in reversed(commits)]
 
     def files_added(self, first: int, last: int) -> tuple[dict[str, int], set[int]]:
-        """Return the names of the files that versions added, with the version; and which versions removed rows."""
+        """Return the names of the files that versions added, each with its version, and which versions removed rows."""
         table = latest_table(self.location, "depot")
         with translate_read_errors(self.location, "depot"):
             commits = list(history(table, first, last, files=True))
@@ -132,7 +132,7 @@ class DeltaRsLog:
 
 
 def fingerprint_at(log: Log, version: int) -> str | None:
-    """Return the fingerprint of the commit that is a version of a table, None if its log has none."""
+    """Return the fingerprint of the commit of a table's version, None if the log does not have it."""
     return next((commit.fingerprint for commit in log.commits(version, version) if commit.version == version), None)
 
 

@@ -39,7 +39,7 @@ def entries(root: Path, after: int, last_version: int | None = None) -> Iterator
 
 
 def versions(files: Iterable[str]) -> list[int]:
-    """Return the versions whose entries are among sorted names of files, in order."""
+    """Return, in order, the versions whose entries are among these sorted file names."""
     return [int(match[1]) for name in files if (match := ENTRY.fullmatch(name))]
 
 
@@ -60,7 +60,7 @@ class Condition(Enum):
     """The condition of an entry.
 
     TORN is what a power cut leaves: nothing, zeros from some byte on, or an end within an action where a block of the
-    file system ends. An entry that is not JSON in any other way, as after a flipped bit, is DAMAGED: it was synced, and
+    file system ends. An entry that is invalid in any other way, as after a flipped bit, is DAMAGED: it was synced, and
     somebody may have read it.
     """
 
@@ -87,7 +87,7 @@ def read_entry(entry: Path) -> tuple[Condition, list[dict[str, Any]]]:
 
 
 def _action(line: bytes) -> dict[str, Any] | None:
-    """Return the action in a line of an entry, None if it is none: Delta's readers pass over an unknown one."""
+    """Return the action in a line of an entry, None if it is not one: Delta's readers skip an unknown action."""
     try:
         action = json.loads(line)
     except ValueError:

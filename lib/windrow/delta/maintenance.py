@@ -39,7 +39,7 @@ class CompactionResult:
 
 
 class TableMaintenance(Protocol):
-    """Maintains a table, whoever does it."""
+    """Maintains a table, with delta-rs or Spark."""
 
     def unsupported_reason(self) -> str | None:
         """Return why delta-rs must not maintain the table, None if it can."""
@@ -82,7 +82,7 @@ class DeltaRsMaintenance:
     def unsupported_reason(self) -> str | None:
         """Return why delta-rs must not maintain the table, None if it can.
 
-        It would delete the files of deletion vectors, and change INT96 times outside 1677 to 2262.
+        delta-rs would delete the files of deletion vectors, and change INT96 times outside 1677 to 2262.
         """
         table = open_table(self.location, self.role)
         protocol, properties = table.protocol(), table.metadata().configuration
@@ -134,7 +134,7 @@ class DeltaRsMaintenance:
     def vacuum(self, dry_run: bool) -> int:
         """Delete files that no version within the table's retention needs, and return how many.
 
-        It lists all files in the directory. The log alone does not know the files of the change feed, of failed
+        It lists all files in the directory. The log alone does not name the files of the change feed, of failed
         commits, and of removals that a checkpoint has dropped.
         """
         with translate_read_errors(self.location, self.role):
@@ -175,7 +175,7 @@ class DeltaRsMaintenance:
         self._commit(trim)
 
     def _commit(self, change: Callable[[DeltaTable], Done]) -> Done:
-        """Change the latest version of the table; try again if another commit came between."""
+        """Change the latest version of the table; try again if another commit came in between."""
         left = ATTEMPTS
         while True:
             left -= 1

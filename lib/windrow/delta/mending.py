@@ -1,15 +1,15 @@
 """Mend a local table after a power cut: set torn log entries aside, which leaves the table at its last whole version.
 
-Delta's readers take an empty entry for a commit without content. So `mend` checks a table before a run, a producer, an
-ingest or maintenance reads it; a depot that Windrow did not create is left to its owner. It moves entries at the end of
-the log that are empty or torn, or that name files which are too short, to `_set_aside/TIME/` next to the log, and also
-checkpoints and hints that are not whole. With `fsync`, these commits were never reported as successful.
+Delta's readers take an empty entry for a commit without content. So `repair_log` checks a table before a run, a
+producer, an ingest or maintenance reads it; a depot that Windrow did not create is left to its owner. It moves entries
+at the end of the log that are empty or torn, or that name files which are too short, to `_set_aside/TIME/` next to the
+log, and also checkpoints and hints that are not whole. With `fsync`, these commits were never reported as successful.
 
 Three cases are errors, and nothing is moved: an entry that is damaged in a way that no power cut leaves, because its
 commit was reported as successful; a torn entry that is followed by whole ones (`windrow recover` handles both for a
 ledger); and a log that would have no whole version left because its older entries were deleted.
 
-An entry that is cut exactly after a line looks whole. Such a cut was never seen: a disk writes the file length last.
+An entry that is cut exactly after a line looks whole. This was never seen: a disk writes the file length last.
 """
 
 from __future__ import annotations
@@ -193,9 +193,9 @@ def quarantine_versions(
 
 
 def _is_own(root: Path, version: int) -> bool:
-    """Whether Windrow created a depot: the version before says so, and where there is none it was about to."""
+    """Tell whether Windrow created a depot: the version before says so; without one, it was about to create it."""
     if version > 0:
-        with suppress(DeltaError):  # the versions before are not whole either, which `quarantine_versions` says
+        with suppress(DeltaError):  # the versions before are not whole either, which `quarantine_versions` reports
             comment = DeltaTable(root, version=version - 1).metadata().description
             # guard: only-own-tables
             return comment in (DEPOT_COMMENT, chunks.COMMENT)
@@ -267,7 +267,7 @@ def _condition_of_files(root: Path, entry: Iterable[Mapping[str, Any]], removed:
     """Tell whether the files of an entry that was written at time `by` (seconds) are whole.
 
     Files that are missing or were changed later do not count: no power cut does that, and the reader reports them. A
-    file with its end, and not of the size that the entry says, was written as it is: the entry is damaged.
+    file that has its end, but not the size in the entry, was written that way: the entry is damaged.
     """
     added = added_files(root, entry, removed)
     there = [(file, size) for file, size in added if file.exists() and file.stat().st_mtime <= by]

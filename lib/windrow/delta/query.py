@@ -1,8 +1,8 @@
-"""Query the rows of a Delta table in SQL: DuckDB reads those files that the log lists and a query needs.
+"""Query the rows of a Delta table with SQL: DuckDB reads the files that the log lists and a query needs.
 
-Local files are read column by column, and by their own statistics only in part. DuckDB reads no object store, and knows
-neither deletion vectors nor mapped columns: there delta-rs first copies the columns that a query names into the
-database.
+DuckDB reads local files column by column, and skips parts of them by their own statistics. It reads no object store,
+and supports neither deletion vectors nor mapped columns: in these cases delta-rs first copies the columns that a query
+names into the database.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ GLOB = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """The rows of a table that have one of some values in its first partition column, in the named columns.
+    """The rows of a table with one of these values in its first partition column, in the named columns.
 
-    Others than those that meet the SQL condition `where` may be left out.
+    Rows that do not meet the SQL condition `where` may be left out.
     """
 
     values: Collection[str]
@@ -45,7 +45,7 @@ class Relation:
 
 
 class TableRows:
-    """The rows of one version of a table, in a database that is gone with this object."""
+    """The rows of one version of a table, in a database that is closed with this object."""
 
     def __init__(self, table: DeltaTable, location: str, role: str) -> None:
         """Open the database."""
@@ -64,9 +64,9 @@ class TableRows:
 
     @contextmanager
     def connect(self, relations: Mapping[str, Relation], views: Mapping[str, str]) -> Iterator[DuckDBPyConnection]:
-        """Yield a connection with relations, and with views of them.
+        """Yield a connection with relations and views over them.
 
-        Raises TableUnreadableError, and TableUnwritableError where neither memory nor disk have room.
+        Raises TableUnreadableError, and TableUnwritableError if neither memory nor disk has room.
         """
         import duckdb
 
@@ -77,7 +77,7 @@ class TableRows:
                 for name, query in views.items():
                     cursor.execute(f"CREATE TEMP VIEW {name} AS {query}")
                 yield cursor
-            except (duckdb.Error, pa.ArrowException, OSError) as error:  # Arrow hands errors of DuckDB on
+            except (duckdb.Error, pa.ArrowException, OSError) as error:  # Arrow passes on DuckDB's errors
                 raise (
                     disk_error(error) if is_full(error) else unreadable_error(self.location, self.role, error)
                 ) from error
@@ -108,7 +108,7 @@ class TableRows:
     def _narrow_files(self, relation: Relation) -> tuple[str, list[dict[str, str]]]:
         """Return the condition by which delta-rs leaves out files, and the partitions that it finds.
 
-        It knows less SQL than DuckDB. What it does not know leaves out no file.
+        It supports less SQL than DuckDB. A `where` that it does not support leaves out no file.
         """
         among = f"{self._partitions[0]} IN ({', '.join(map(literal, relation.values))})"
         with suppress(DeltaError):
@@ -117,8 +117,8 @@ class TableRows:
         return among, self._table.partitions(file_pruning_predicate=among)
 
     def _files(self, paths: Collection[str], columns: Collection[str]) -> str:
-        """Return the rows of local files as DuckDB reads them; columns that a file lacks are NULL."""
-        root = self._table.table_uri.removeprefix("file://")  # delta-rs escapes this part of an address alone
+        """Return the SQL by which DuckDB reads the rows of local files; columns that a file lacks are NULL."""
+        root = self._table.table_uri.removeprefix("file://")  # delta-rs escapes only this part of an address
         places = (unquote(root) + path.removeprefix(root) if path.startswith(root) else path for path in paths)
         listed = ", ".join(literal(GLOB.sub(r"[\g<0>]", place)) for place in places)
         known = ", ".join(
@@ -130,7 +130,7 @@ class TableRows:
 
 
 def execute(connection: DuckDBPyConnection, statement: str) -> pa.RecordBatchReader:
-    """Return the answer to a statement in plain types, with sums as whole numbers; it is read on demand."""
+    """Return the result of a statement in plain types, with sums as whole numbers; it is read on demand."""
     rows = connection.sql(statement)
     has_lists = any("[]" in str(type_) for type_ in rows.types)
     reader = rows.to_arrow_reader(LISTS_AT_ONCE if has_lists else ROWS_AT_ONCE)

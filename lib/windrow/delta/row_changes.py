@@ -1,7 +1,7 @@
 """Read what versions of a table added, changed and removed.
 
-The log says for each version which files it added, and whether it removed rows. A version that only added rows is read
-by its files, so a table needs no change data feed. The others are read by the feed, if it was on.
+The log says which files each version added, and whether it removed rows. A version that only added rows is read from
+its files, so a table needs no change data feed. Other versions are read from the feed, if it was on.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from windrow.delta.table import TableSnapshot, beyond_files, history, table_file
 from windrow.errors import DepotUnreadableError
 from windrow.model.commits import CHANGE, FEED, VERSION
 
-FEED_WAS_OFF = re.compile(r"not have change data enabled|Change Data not enabled for version: (\d+)")  # says delta-rs
-FEW_ROWS = 10_000  # that are read faster by one thread than by several
+FEED_WAS_OFF = re.compile(r"not have change data enabled|Change Data not enabled for version: (\d+)")  # in delta-rs
+FEW_ROWS = 10_000  # faster with one thread than with several
 SMALL_BYTES = 4 << 20  # a smaller file is read in one request, a larger one column by column
 
 
@@ -43,11 +43,11 @@ def changes(
     known: TableSnapshot | None = None,
     skip_unknown: bool = False,
 ) -> pa.RecordBatchReader:
-    """Return the changed rows of versions, with `_change_type` and `_commit_version`; None: up to the latest version.
+    """Return the changed rows of versions up to `last` (None: the latest), with `_change_type` and `_commit_version`.
 
     Reads piece by piece on demand. Without `columns` it has all of the table; `known` remembers what its log says.
     Raises DepotUnreadableError for a version that changed rows while the feed was off, unless `skip_unknown` leaves it
-    out; DeltaError for one that is gone.
+    out; DeltaError for a version that is gone.
     """
     last = table.version() if last is None else min(last, table.version())
     own = pa.schema([(field.name, to_plain_type(field.type)) for field in pa.schema(table.schema().to_arrow())])
@@ -121,7 +121,7 @@ def _feed(
 def _read_added(table: DeltaTable, commits: Iterable[dict[str, Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the files that versions added, in the order of the versions.
 
-    Files follow each other whose columns and partition are alike; the rows of many small ones are converted together.
+    Rows of many small files in succession are converted together if their columns and partition are alike.
     """
     files = [(commit["version"], file) for commit in commits for file in commit["added"] if file["dataChange"]]
     store = table_files(table.table_uri, table, {unquote(file["path"]): file["size"] for _, file in files})
@@ -153,7 +153,7 @@ def _convert(
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows of versions, all with the same columns and partition, in the columns of `schema`.
 
-    Other columns than these are NULL.
+    Columns that the rows lack are NULL.
     """
     if not alike:
         return
@@ -171,7 +171,7 @@ def _convert(
 
 
 def _repeat(value: str | None, type_: pa.DataType, count: int) -> pa.Array:
-    """Return the column of a partition value, which the log has as a text; a time without a zone is one in UTC."""
+    """Return the column of a partition value, which the log has as text; a time without a zone is in UTC."""
     if value is None:
         return pa.nulls(count, type_)
     if value and pa.types.is_timestamp(type_) and type_.tz is not None and not value.endswith("Z"):

@@ -1,4 +1,4 @@
-"""Directories for temporary files that outlive no process: one that was killed is cleaned up after by the next."""
+"""Directories for temporary files that outlive no process: the next process cleans up after one that was killed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from time import time
 
 PREFIX = "windrow-scratch-"
-LOCK = "lock"  # the file that a process holds as long as it uses its directory
+LOCK = "lock"  # the file that a process locks as long as it uses its directory
 LOCKED_AFTER_SECONDS = 60  # a directory is locked by then, or its process was killed
 
 

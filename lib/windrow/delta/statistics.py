@@ -1,7 +1,7 @@
 """Compute the statistics of a file for Delta's log: its rows, and each column's least and greatest value and NULLs.
 
-Readers skip files by these statistics. Columns with long texts, with times outside the years of ISO 8601, or of other
-types than text, time and integer get no bounds. Such a file is always read, which is slower but correct.
+Readers skip files by these statistics. Columns with long text, with times outside the years of ISO 8601, or of types
+other than text, time and integer get no bounds. Such a file is always read, which is slower but correct.
 """
 
 from __future__ import annotations

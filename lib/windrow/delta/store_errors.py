@@ -1,4 +1,4 @@
-"""Say in a sentence why an object store or HDFS does not answer, from the error of delta-rs or Spark."""
+"""Explain in a sentence why an object store or HDFS does not answer, given the error of delta-rs or Spark."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from windrow.delta.locations import local_path
 
-# The first that fits counts. delta-rs and Spark word the same fault differently; the codes are those of S3 and Azure.
+# The first match counts. delta-rs and Spark word the same fault differently; the codes are those of S3 and Azure.
 CAUSES = (
     (
         r"RequestTimeTooSkewed|difference between the request time",
@@ -62,7 +62,7 @@ CAUSES = (
 )
 
 
-# Names of methods and numbers of lines are not what a store says.
+# Method names and line numbers are not what a store says.
 JAVA_FRAME = re.compile(r"^\s+at \S+\(.*\)$", re.MULTILINE)
 
 

@@ -42,7 +42,7 @@ READ_ERRORS = (DeltaError, pa.ArrowException, OSError)
 # a depot may still be unread; only maintenance knows how far the ledger has read.
 # guard: depot-log-stays
 UNTRIMMED = PostCommitHookProperties(cleanup_expired_logs=False)
-BY_NAME = 2  # the reader version that brought column mapping
+BY_NAME = 2  # the reader version that introduced column mapping
 BEYOND_DELTA_RS = re.compile(r"[Uu]nsupported table features|is not supported for read")
 GONE_FILE = re.compile(
     r'(?:Object at location |match the pattern "|Cannot open file ")(\S.*?)(?: not found|"(?:$|\s|: No such))',
@@ -78,7 +78,7 @@ def translate_write_errors(location: str, role: str) -> Iterator[None]:
 
 @contextmanager
 def translate_panics(location: str, role: str) -> Iterator[None]:
-    """Use delta-rs. Its panics, which are no `Exception` and would end a thread or the program, are InternalError."""
+    """Use delta-rs. Its panics, which are no `Exception` and could end a thread or program, become InternalError."""
     try:
         yield
     except BaseException as error:
@@ -200,7 +200,7 @@ class TableSnapshot:
     """An open table at a version, and the beginning of the version's log entry (None if it is gone).
 
     The handle `table` moves on when somebody asks for the latest snapshot. A commit that needs this version calls
-    `stands` first. `commits` has what was read of its history so far.
+    `stands` first. `commits` has the history that was read so far.
     """
 
     location: str
@@ -247,7 +247,7 @@ class TableSnapshot:
 
         delta-rs reads only new log entries, so the time does not grow with the log. But it relies on version numbers: a
         table that was deleted and created again would keep the columns and files of the old one. So the table is opened
-        again if the log entry of this version has become another one.
+        again if the log entry of this version has changed.
         """
         try:
             self.table.update_incremental()
@@ -260,7 +260,7 @@ class TableSnapshot:
         return TableSnapshot.open(self.location)
 
 
-# Tables that were read lately, the last one at the end: to update an open table takes a third of the time to open it.
+# Recently read tables, the last one at the end: updating an open table takes a third of the time of opening it.
 OPEN_TABLES: dict[str, TableSnapshot] = {}
 MAX_OPEN = 8
 
@@ -268,9 +268,9 @@ MAX_OPEN = 8
 def read_filtered(table: DeltaTable, filters: FilterType, columns: Sequence[str] | None) -> pa.Table:
     """Read the rows of a table that pass filters (`column, operator, value`), in some columns or all.
 
-    Of lists of filters, rows pass one.
+    Given lists of filters, rows pass one of the lists.
 
-    Arrow opens the files: with those of delta-rs the program ended by SIGABRT now and then.
+    Arrow opens the files: with delta-rs's file system, the program sometimes ended with SIGABRT.
     """
     store = table_files(table.table_uri, table)
     return table.to_pyarrow_table(filters=filters, columns=None if columns is None else list(columns), filesystem=store)
@@ -295,14 +295,14 @@ def scan_rows(table: DeltaTable) -> Iterator[pa.RecordBatchReader]:
 
 
 def table_files(location: str, table: DeltaTable, sizes: dict[str, int] | None = None) -> FileSystem:
-    """Return the files of a table, by their paths in it. A store is not asked for `sizes` in bytes that are known."""
+    """Return the file system of a table. A store is not asked for `sizes` (in bytes) that are known."""
     if local_path(location) is None:
         return files_in(table.table_uri, sizes)
     return files_at(location)
 
 
 def files_at(location: str, options: Mapping[str, str] | None = None) -> FileSystem:
-    """Return the files of a table at a location, by their paths in it.
+    """Return the file system of a table at a location.
 
     `options` are those of its object store, by default those of this process.
     """
@@ -315,9 +315,9 @@ def files_at(location: str, options: Mapping[str, str] | None = None) -> FileSys
 def files_in(
     location: str, sizes: dict[str, int] | None = None, options: Mapping[str, str] | None = None
 ) -> FileSystem:
-    """Return the files of a table as delta-rs reads and writes them, by their paths in it.
+    """Return the file system of a table through which delta-rs reads and writes.
 
-    A store is not asked for `sizes` in bytes that are known.
+    A store is not asked for `sizes` (in bytes) that are known.
     """
     return PyFileSystem(DeltaStorageHandler(location, None if options is None else dict(options), known_sizes=sizes))
 
@@ -325,15 +325,15 @@ def files_in(
 def _entry(table: DeltaTable, version: int) -> bytes | None:
     """Return the beginning of a version's log entry, None if there is none. Raises OSError.
 
-    It has the time of the commit, so another entry has another beginning.
+    It has the time of the commit, so different entries have different beginnings.
     """
     return _beginning(_log_files(table, [version]), version)
 
 
 def _log_files(table: DeltaTable, versions: Iterable[int]) -> FileSystem:
-    """Return the files of a table, of which log entries are read up to `BEGINNING_BYTES`.
+    """Return the file system of a table, to read log entries up to `BEGINNING_BYTES`.
 
-    A store is not asked for the sizes of these: it answers with as many bytes as there are.
+    A store is not asked for the sizes of entries: it returns as many bytes as there are.
     """
     return table_files(table.table_uri, table, {entry_path(version): BEGINNING_BYTES for version in versions})
 

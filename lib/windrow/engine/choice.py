@@ -1,4 +1,4 @@
-"""Choose an engine by what is installed here, and say what is missing for Spark."""
+"""Choose an engine by what is installed, and say what is missing for Spark."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class EmbeddedEngine(Engine):
         return DeltaRsLog(place)
 
     def path(self, place: str) -> str:
-        """Return where the files of a table lie."""
+        """Return the path of a table."""
         return place
 
     def lock(self, place: str, sync: bool = True) -> AbstractContextManager[None]:

@@ -1,4 +1,4 @@
-"""What depots and ledgers need from an engine: Delta tables, wherever they lie. It knows neither depots nor ledgers.
+"""What depots and ledgers need from an engine: Delta tables, wherever they are. It knows neither depots nor ledgers.
 
 `windrow.source` reads depots through an engine, `windrow.ledger` commits to ledgers, `windrow.ingest` appends to
 depots. Each has a class for each engine.

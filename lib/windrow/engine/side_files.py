@@ -1,6 +1,6 @@
 """Small texts beside the ledger, in a directory that Delta ignores; topologies keep the plan of a microbatch there.
 
-Of several writers that `create` a text, exactly one succeeds, also on an object store.
+Of several writers that `create` a text, exactly one succeeds, even on an object store.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from windrow.delta.table import history, latest_table, translate_read_errors, tr
 from windrow.errors import TableMissingError
 from windrow.model.commits import note_of
 
-DIRECTORY = "_windrow"  # VACUUM leaves what begins with an underscore alone
+DIRECTORY = "_windrow"  # VACUUM ignores names that begin with an underscore
 COLUMNS = pa.schema([("name", pa.string())])
-ATTEMPTS = 10  # of writers that commit at the same time each round has one that succeeds
+ATTEMPTS = 10  # in each round, one of the writers that commit at the same time succeeds
 LATEST = 100  # notes that are read; a name is used for minutes, and each attempt at a microbatch writes one or two
-# The notes of a journal matter no longer than their microbatch takes.
+# The notes of a journal matter only as long as their microbatch runs.
 BRIEF = {
     "delta.logRetentionDuration": "interval 1 days",
-    "delta.deletedFileRetentionDuration": "interval 1 days",  # Spark wants it no longer than that of the log
+    "delta.deletedFileRetentionDuration": "interval 1 days",  # Spark requires it to be at most that of the log
     "delta.checkpointInterval": "100",
 }
 
@@ -39,7 +39,7 @@ class LocalSideFiles:
     """Texts in a directory on a local disk."""
 
     def __init__(self, table: Path, synced: bool) -> None:
-        """Keep them in the directory of a table; if `synced`, also through a power cut."""
+        """Keep texts in the directory of a table; if `synced`, they survive a power cut."""
         self._directory, self._synced = table / DIRECTORY, synced
 
     def read(self, name: str) -> str | None:
@@ -69,7 +69,7 @@ class LocalSideFiles:
             except FileExistsError:
                 return False
             finally:
-                if self._synced:  # also the name that another writer gave it
+                if self._synced:  # even if another writer created the name
                     fsync([self._directory, self._directory.parent])
         finally:
             new.unlink(missing_ok=True)
@@ -81,10 +81,10 @@ class LocalSideFiles:
 
 
 class StoredSideFiles:
-    """Texts in the log of a small Delta table, for storage that has no way to create a file only if there is none.
+    """Texts in the log of a small Delta table, for storage that cannot create a file only if it is absent.
 
     Each text is the note of a commit, and the log has one order for all writers: the first commit with a name decides.
-    A text is never deleted; its name does not come again.
+    A text is never deleted; its name is not used again.
     """
 
     def __init__(self, journal: Journal) -> None:

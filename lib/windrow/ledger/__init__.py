@@ -3,7 +3,7 @@
 The states of a row
 ===================
 
-No row is updated, so a row that changes is written once more. What a row means depends on the rows that come after it:
+No row is updated, so a row that changes is written again. What a row means depends on the rows that come after it:
 
 =========== =============================================== ==========================================================
 state       what it means                                   what follows
@@ -23,11 +23,11 @@ The states of a commit
 
 A commit is *whole* or *absent*, never partly there. It is absent if the ledger changed since prime
 (ConcurrentCommitError), and whole even if its reply was lost: the next prime finds it by its token. A fold changes none
-of this for a reader of live rows. `files.py` and `merge.py` are the two ways to commit. Each proves the same: that the
-ledger is as it was primed.
+of this for a reader of live rows. `files.py` and `merge.py` are the two ways to commit. Each proves that the ledger is
+as it was primed.
 
-`files_ledger.py` is the ledger that is read and written by its files: that of the embedded engine, and that of Spark
-with `commit = "files"`, where each task writes its rows (`task_files.py`). `spark.py` is the ledger that Spark reads
+`files_ledger.py` is the ledger that is read and written file by file: by the embedded engine, and by Spark with
+`commit = "files"`, where each task writes its rows (`task_files.py`). `spark.py` is the ledger that Spark reads
 and writes, `dry_run.py` one in memory. `live.py` is what prime reads.
 """
 

@@ -1,4 +1,4 @@
-"""The ledger of a dry run: it is read as it is, and changes in memory only.
+"""The ledger of a dry run: read from its table, but changed only in memory.
 
 A dry run does everything that a run does, one microbatch after another, but keeps the live rows in memory and leaves
 the tables unchanged.
@@ -43,7 +43,7 @@ class DryRunLedger(Ledger):
 
     @property
     def engine_name(self) -> str:
-        """Return the name of the engine, and that this is a dry run."""
+        """Return the name of the engine, marked as a dry run."""
         return f"{self.engine.name} (dry run)"
 
     def table(self) -> TableInfo | None:
@@ -88,10 +88,10 @@ class DryRunLedger(Ledger):
         self._live = latest(both).combine_chunks()
 
     def open_on_executors(self, live: Live) -> SparkOpen:
-        """Return the open batches in memory as Spark reads them."""
+        """Return the open batches in memory, for Spark to read."""
         from windrow.ledger.open_batches import SparkOpen
 
         return SparkOpen(cast("SparkEngine", self.engine), "", 0, live.schema, live.open.batches(None))
 
     def fold(self, live: Live, fold: Fold) -> None:
-        """Drop nothing: memory has only what counts."""
+        """Drop nothing: memory has only rows that count."""

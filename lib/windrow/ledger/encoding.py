@@ -1,7 +1,7 @@
 """How the rows of a ledger are encoded in Parquet: which columns get a dictionary, and how large row groups are.
 
-Columns of batches whose values repeat get a dictionary. Building one and then giving it up took two fifths of the time
-of writing. Most times and sequences occur once, so they get none; for payloads a sample decides.
+Columns of batches whose values repeat get a dictionary. Building one and then abandoning it took two fifths of the
+writing time. Most times and sequences occur once, so they get none; for payloads a sample decides.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What was read of the files of live rows stays in memory, up to a bound, because a file never changes.
+"""Keep what was read from the files of live rows in memory, up to a bound; a file never changes.
 
-Of the files that are still live the newest stay: those with the rows that changed last, which are likely to change
-again. Headers of open batches matter more than messages, because each microbatch looks at all of them.
+Of the files that are still live, the newest stay: their rows changed last, and are likely to change again. Headers of
+open batches matter more than messages, because each microbatch looks at all of them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from windrow.ledger.row_groups import RowGroups
 
 @dataclass(slots=True)
 class FileCache:
-    """Rows of files: `headers`, which are all rows but without the messages of open batches, and these `messages`.
+    """Rows of files: `headers` has all rows, without the messages of open batches, which are in `messages`.
 
-    `groups` has messages of files that are not there as a whole. `open` has the headers of open batches from files that
-    a microbatch has looked at. Between microbatches all have at most `most` bytes together.
+    `groups` has messages of files that are only partly in memory. `open` has the headers of open batches from files
+    that a microbatch has looked at. Between microbatches, all of them together have at most `most` bytes.
     """
 
     most: int
@@ -31,9 +31,9 @@ class FileCache:
     open: Headers = field(default_factory=lambda: Headers.none(pa.schema([])))
 
     def trim(self, live: AbstractSet[str], folded: bool = False) -> None:
-        """Forget files that are not live, and what is too much: messages first, and old files first.
+        """Forget files that are not live, and what exceeds the bound: messages first, and old files first.
 
-        Without `folded` the files that are gone were perhaps not replaced by a fold, but taken back by a RESTORE: then
+        Without `folded`, files that are gone may not have been replaced by a fold, but undone by a RESTORE: then
         earlier versions of batches count again, and all headers are read anew.
         """
         gone = self.open.files.keys() - live

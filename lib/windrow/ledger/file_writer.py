@@ -1,7 +1,7 @@
-"""Write rows of a ledger to files, which a later commit adds: in this process, or in each task of Spark.
+"""Write rows of a ledger to files, which a later commit adds: in this process, or in each of Spark's tasks.
 
-Delta does not see a file before a commit adds it. So a task may run twice or die after it has written: what remains is
-a file that no commit adds, and `maintain` deletes it.
+Delta does not see a file before a commit adds it. So a task may run twice or die after writing: it leaves a file that
+no commit adds, and `maintain` deletes that file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from windrow.model import tables
 
 OPEN_BYTES = 4_000_000  # in memory
 FINAL_BYTES = 256_000_000
-OF_STORES = ("AWS_", "AZURE_", "GOOGLE_")  # variables from which delta-rs takes the options of an object store
+OF_STORES = ("AWS_", "AZURE_", "GOOGLE_")  # environment variables with delta-rs's options for an object store
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class WrittenFile:
 
     @property
     def partition(self) -> dict[str, str | None]:
-        """Return the partition as the log has it."""
+        """Return the partition as the log writes it."""
         return partition(self.state, self.folded)
 
 
@@ -59,7 +59,7 @@ class FileWriter:
     def write(
         self, store: FileSystem, state: str, rows: pa.Table, folded: bool = False
     ) -> tuple[WrittenFile, pa.Table]:
-        """Write rows of a state to a file of the table in `store`, and return it with the columns that it has.
+        """Write rows of a state to a file of the table in `store`; return the file, and the rows in its columns.
 
         It leaves out columns that are NULL in all of its rows: Delta's readers fill them in.
         """
@@ -95,7 +95,7 @@ def require_there(location: str, files: Iterable[WrittenFile]) -> None:
 
 
 def partition(state: str, folded: bool) -> dict[str, str | None]:
-    """Return the partition of a file, as the log has it."""
+    """Return the partition of a file, as the log writes it."""
     return dict(zip(tables.PARTITIONS, (state, str(folded).lower()), strict=True))
 
 
@@ -122,5 +122,5 @@ def _split_rows(rows: pa.Table, byte_count: int) -> Iterator[pa.Table]:
 
 
 def store_options() -> dict[str, str]:
-    """Return the options of object stores that this process has, for tasks in other processes."""
+    """Return this process's options for object stores, for tasks in other processes."""
     return {name: value for name, value in os.environ.items() if name.startswith(OF_STORES)}

@@ -1,20 +1,20 @@
 """Read the live rows of a ledger file by file, and commit with one transaction of delta-rs that adds files.
 
-The fence: nothing is committed unless the version that was primed is still the latest. delta-rs puts the next version
-into the log itself, and never tries a later one. Each engine has a separate handle of the table, and nothing is
+The fence: nothing is committed unless the version that was primed is still the latest. delta-rs writes exactly the next
+version to the log, and never tries a later one. Each engine has a separate handle of the table, and nothing is
 committed if the handle has moved on since prime or if the log has another entry for that version.
 
 The log's statistics show whether a file can hold a stream, and when its first window ends. So a microbatch reads few
 of many open batches. Windows of a batch only shrink and a tombstone keeps stream and window, so a file that is left out
-has no later version of a batch that is read; it may have one of a batch that happens to be in a file that is read, so
-these rows are filtered too.
+has no later version of a batch that is needed; it may have one of another batch in a file that is read, so rows are
+filtered too.
 
-Of an open batch a microbatch reads the *header*, which is all but the messages (`headers.py`). It reads messages only
-of the batches that it can change: of a file that is not in memory, only their row groups. What was read or written
-stays in memory (`file_cache.py`).
+A microbatch reads the *header* of an open batch, which is all but the messages (`headers.py`). It reads messages only
+of the batches that it can change: if a file is not in memory, only their row groups. What was read or written stays in
+memory (`file_cache.py`).
 
-A fold takes the rows of some ids at a time, so it needs memory for these, however many there are. It writes live rows
-in the order of their ids and so of their streams. `file_writer.py` writes the files, here or in Spark's tasks.
+A fold processes the rows of some ids at a time, so it needs memory only for these, however many there are. It writes
+live rows in the order of their ids, so by stream. `file_writer.py` writes the files, here or in Spark's tasks.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ from windrow.model.open_batches import FAR, MESSAGES, BatchFilter, no_messages, 
 BY = "state"
 STATE, FOLDED = (f"partition.{name}" for name in tables.PARTITIONS)  # in the add actions of delta-rs
 
-FOLD_BYTES = 32_000_000  # on disk, of a part of a fold; ten times as much in memory, as the rows of a fleet have it
+FOLD_BYTES = 32_000_000  # on disk, of a part of a fold; for the rows of a fleet, ten times as much in memory
 SMALL_BYTES = 100_000  # on disk
-ALIKE = 7  # so eight files of a size become one; with two, each message of a long delay was written again five times
+ALIKE = 7  # so eight files of one size become one; with two, each message of a long delay was rewritten five times
 LAST_ID = "\U0010ffff"  # behind all ids
 PRUNED_IDS = 10_000  # more ids are likely in all files
 
@@ -87,11 +87,11 @@ class LedgerFiles(OpenRows):
     def __init__(
         self, snapshot: TableSnapshot, schema: pa.Schema, cache: FileCache, before: LedgerFiles | None = None
     ) -> None:
-        """Read the control rows that every microbatch needs; not again what is in the cache.
+        """Read the control rows that every microbatch needs, unless they are in the cache.
 
         Raises TableUnreadableError.
 
-        What the commit of `before` left need not be listed again.
+        Files that the commit of `before` left need not be listed again.
         """
         self._location, self.snapshot, self.schema, self._cache = snapshot.location, snapshot, schema, cache
         self._store = table_files(self._location, snapshot.table)
@@ -105,7 +105,7 @@ class LedgerFiles(OpenRows):
         self.rows, self.growth = self._control_rows(None if left is None else before)
 
     def _control_rows(self, before: LedgerFiles | None) -> tuple[pa.Table, Growth]:
-        """Return the control rows and the growth: those of `before` and what its commit added, if it added only."""
+        """Return the control rows and the growth: those of `before` and what its commit added, if it only added."""
         none = empty_table(tables.control_schema(self.schema))
         known, rows, growth = frozenset[str](), none, Growth()
         if before is not None and before.control <= self.control and before.rows.schema == none.schema:
@@ -115,7 +115,7 @@ class LedgerFiles(OpenRows):
         return apply_versions(rows, versions).combine_chunks(), growth + Growth.of(versions)
 
     def batches(self, batch_filter: BatchFilter | None) -> pa.Table:
-        """Return the open batches that are needed, with messages those that can change; all with messages for None."""
+        """Return the open batches needed, with messages for those that can change; None: all, with messages."""
         if batch_filter is None:
             return latest_whole(self._rows(self._of(tables.OPEN)))
         batches, can_change = self._headers(batch_filter).needed(batch_filter)
@@ -136,7 +136,7 @@ class LedgerFiles(OpenRows):
     def _headers(self, batch_filter: BatchFilter) -> Headers:
         """Return the headers of the open batches that match, and perhaps of others.
 
-        Where the latest version of a batch matches, so do the versions before, because windows only shrink.
+        If an earlier version of a batch matches, so does the latest one, because windows only shrink.
         """
         headers, files = self._cache.open, self._of(tables.OPEN)
         reach = FilePruner(batch_filter) if len(files) > 1 else None
@@ -152,7 +152,7 @@ class LedgerFiles(OpenRows):
         return headers
 
     def _messages_of_batches(self, ids: pa.Array) -> pa.ChunkedArray:
-        """Return the messages of open batches, those of all versions that each consists of."""
+        """Return the messages of open batches, from all versions that each consists of."""
         type_ = self.schema.field(MESSAGES).type
         if not len(ids):
             return pa.chunked_array([], type_)
@@ -175,7 +175,7 @@ class LedgerFiles(OpenRows):
         return pa.chunked_array(chunks, type_).take(pa.array(back))
 
     def _messages_of(self, path: str, rows: Ints) -> pa.ChunkedArray:
-        """Return the messages of some rows of a file; of one that is not in memory, read only their row groups."""
+        """Return the messages of some rows of a file; if it is not in memory, read only their row groups."""
         known = self._cache.messages.rows.get(path)
         if known is not None:
             return known.take(pa.array(rows))
@@ -199,7 +199,7 @@ class LedgerFiles(OpenRows):
         return last_window_ends(self._headers(BatchFilter(no_messages, passed)).select("source", "window_end"), passed)
 
     def commit(self, new: Sequence[pa.Table], written: Sequence[WrittenFile], note: Mapping[str, str]) -> int:
-        """Add the rows of one revision, new ones and those that tasks have written; return how many these are.
+        """Add the rows of one revision, new ones and those that tasks have written; return how many were added.
 
         Raises CommitFailedError if others committed since prime, ConcurrentCommitError if that cannot be checked.
         """
@@ -213,9 +213,9 @@ class LedgerFiles(OpenRows):
         return sum(file.row_count for file in files)
 
     def fold(self, fold: Fold, open_messages: int, note: Mapping[str, str]) -> None:
-        """Replace live rows by those that count: all of them, or what the latest commits wrote.
+        """Replace live rows with those that count: all of them, or what the latest commits wrote.
 
-        A large one records that the open batches have `open_messages`. Raises CommitFailedError if others committed
+        A large fold records that the open batches have `open_messages`. Raises CommitFailedError if others committed
         since prime, ConcurrentCommitError if that cannot be checked.
         """
         large, files = fold == "large", self.files if fold == "large" else self._list_unfolded()
@@ -235,7 +235,7 @@ class LedgerFiles(OpenRows):
     def _by_id(self, files: Sequence[File]) -> Iterator[pa.Table]:
         """Yield the rows of files of a state, those of some ids at a time, so that they need not fit into memory.
 
-        Control rows are few, and come at once.
+        Control rows are few, and are yielded at once.
         """
         cuts = [] if files[0].state in tables.PRIMED else _cuts(files)
         for ids in pairwise(["", *cuts, LAST_ID]):
@@ -243,10 +243,10 @@ class LedgerFiles(OpenRows):
             yield pa.concat_tables(parts, promote_options="default")
 
     def _list_unfolded(self) -> list[File]:
-        """Return the files for a small fold: of each state those of the latest commits, as long as they are alike.
+        """Return the files for a small fold: for each state, those of the latest commits, as long as sizes are alike.
 
-        A file waits until the later ones together are `ALIKE` times as large, so no row is written again too often.
-        Between the messages of a batch that a fold joins none may be left, so no other file has a revision of theirs.
+        A file waits until the later ones together are `ALIKE` times as large, so no row is rewritten too often. A fold
+        joins the messages of a batch without gaps, so a file whose revisions overlap those of later files is taken too.
         """
         chosen = []
         for state in {file.state for file in self.files}:
@@ -309,7 +309,7 @@ class LedgerFiles(OpenRows):
         return self._cache.headers.rows[file.path]
 
     def _read(self, file: File, messages: bool = True) -> None:
-        """Read a file into memory, of open batches perhaps only the headers."""
+        """Read a file into memory; without `messages`, only the headers of open batches."""
         content = self._content(file.path, [name for name in self.schema.names if messages or name != MESSAGES])
         columns: dict[str, object] = {name: content[name] for name in content.column_names}
         columns |= {BY: file.state, "folded": file.folded}
@@ -322,13 +322,13 @@ class LedgerFiles(OpenRows):
         self._cache.headers.rows[file.path] = rows
 
     def _headers_of(self, path: str, batches: pa.Table) -> pa.Table:
-        """Return the headers of the batches in a file; their messages stay in memory apart."""
+        """Return the headers of the batches in a file; their messages stay in memory separately."""
         self._cache.messages.rows[path] = batches[MESSAGES]
         none = pa.nulls(batches.num_rows, batches.schema.field(MESSAGES).type)
         return with_messages(batches, pa.chunked_array([none]))
 
     def _columns_of(self, state: str, content: pa.Table) -> pa.Schema:
-        """Return the columns of the rows of a state: of open batches all, of others only those that their file has.
+        """Return the columns of the rows of a state: all for open batches, for others only those in their file.
 
         The ledger of a topology has the columns of all states, and a million rows with all of them fill gigabytes.
         """
@@ -355,7 +355,7 @@ class LedgerFiles(OpenRows):
     def _write_files(
         self, state: str, parts: Sequence[pa.Table], folded: bool = False
     ) -> Iterator[tuple[WrittenFile, File | None]]:
-        """Write the rows of a state; yield each written file, and the File if it is live, whose rows stay in memory."""
+        """Write the rows of a state; yield each written file, and the File if live, whose rows stay in memory."""
         for piece in pieces(state, parts):
             file, content = self._writer.write(self._store, state, piece, folded)
             yield file, None if state in tables.FINAL else self._cache_file(file, content, piece)
@@ -370,12 +370,12 @@ class LedgerFiles(OpenRows):
 
 
 def _action(file: WrittenFile, changes: bool = True) -> AddAction:
-    """Return what adds a file. One that `changes` nothing has rows that were there before."""
+    """Return the action that adds a file. Unless it `changes` something, its rows were in the table before."""
     return AddAction(file.path, file.size, file.partition, _now(), changes, file.statistics)
 
 
 def writer_of(location: str, schema: pa.Schema, options: Mapping[str, str] | None = None) -> FileWriter:
-    """Return what writes files of the ledger at a location; `options` are those of its object store."""
+    """Return the writer for files of the ledger at a location; `options` are those of its object store."""
     return FileWriter(location, frozenset(tables.control_schema(schema).names), options)
 
 

@@ -1,7 +1,7 @@
-"""The ledger by its files: live rows are read file by file, and commits add files by delta-rs.
+"""The ledger by its files: live rows are read file by file, and commits add files with delta-rs.
 
-It is that of the embedded engine, and that of Spark with `commit = "files"`. There a microbatch on the driver reads and
-writes as the embedded engine does. On the executors each task writes the rows that it has, and the driver commits.
+The embedded engine uses it, and so does Spark with `commit = "files"`. On Spark, a microbatch on the driver reads and
+writes as the embedded engine does. On the executors, each task writes the rows that it has, and the driver commits.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class FilesLedger(Ledger):
         )
 
     def row_writer(self, live: Live) -> RowWriter:
-        """Return what writes rows part by part."""
+        """Return the writer of rows part by part."""
         return RowWriter(writer_of(self.place, live.schema, store_options()), live.schema, live.revision + 1)
 
     def fold(self, live: Live, fold: Fold) -> None:

@@ -1,8 +1,8 @@
-"""Headers of open batches, which is all but the messages: of each batch the latest version, and where its messages are.
+"""Headers of open batches: the latest version of each batch without its messages, and where its messages are.
 
 They stay in memory between microbatches, as long as the files that they come from are live. So a commit adds the rows
-that it wrote, and nobody compares again the versions of all batches. A tombstone stays too, for an older file that is
-read later may have its batch. What a fold replaces goes with its files: the new ones have all that counts of it.
+that it wrote, without comparing the versions of all batches again. Tombstones stay too, because an older file that is
+read later may have their batch. Rows that a fold replaces go with their files: the new files have those that count.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from windrow.model.tables import DELETED, WHOLE
 VERSION = pa.schema(
     [("id", pa.string()), ("revision", pa.int64()), (WHOLE, pa.bool_()), ("file", pa.int64()), ("row", pa.int64())]
 )
-MANY_CHUNKS = 64  # from here on the chunks of a column are copied into one: a guess between both costs
+MANY_CHUNKS = 64  # with more, the chunks of a column are copied into one: a guess that balances both costs
 
 
 @dataclass(slots=True)
@@ -95,8 +95,8 @@ class Headers:
     def parts_of(self, ids: pa.Array) -> tuple[Ints, Ints, Ints]:
         """Return the file and row of the versions that the batches of some ids consist of, and where each batch begins.
 
-        The batches are in the order of ids, each with its versions in their order. Raises IncompatibleTableError for a
-        batch of which no version is whole.
+        The batches are in the order of ids, each with its versions in order. Raises IncompatibleTableError for a batch
+        without a whole version.
         """
         versions = filter_rows(self.versions, pc.is_in(self.versions["id"], ids))
         of = to_numpy(pc.index_in(versions["id"], ids))

@@ -20,12 +20,12 @@ class RowCache(Generic[Place, Rows]):
     _sizes: dict[Place, int] = field(default_factory=dict)  # adding up the buffers of a table takes long
 
     def use(self, place: Place) -> Rows:
-        """Return the rows of a place, which is the one used last from now on."""
+        """Return the rows of a place, and mark it as the last one used."""
         self.rows[place] = rows = self.rows.pop(place)
         return rows
 
     def trim(self, is_live: Callable[[Place], bool], most: int) -> int:
-        """Forget what is not live, and the oldest until the rest has at most so many bytes; return how many."""
+        """Forget what is not live, and the oldest until the rest has at most `most` bytes; return its bytes."""
         total = 0
         for place in reversed(list(self.rows)):
             if place not in self._sizes:

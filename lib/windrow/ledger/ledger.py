@@ -25,7 +25,7 @@ Views: TypeAlias = Callable[[str], Mapping[str, str]]  # the query of each view 
 
 
 class Ledger(Protocol):
-    """Reads the live rows of the ledger of the settings, and commits microbatches. It decides nothing."""
+    """Reads the live rows of the ledger in the settings, and commits microbatches. It decides nothing."""
 
     engine: Engine  # which runs microbatches
     tables: Engine  # which reaches the ledger
@@ -67,11 +67,11 @@ class Ledger(Protocol):
         return self.tables.maintenance(self.place if other is None else self.tables.place(other), "ledger")
 
     def reopen(self) -> None:
-        """Leave what is open to a call that was cut off, and open the ledger again for the next one."""
+        """Leave open handles to a call that was cut off, and open the ledger again for the next call."""
         return
 
     def repair(self, depots: Iterable[str]) -> None:
-        """Set aside what a power cut left of the ledger and of depots, which are named by their places.
+        """Set aside what a power cut left torn in the ledger and in depots, which are given by their places.
 
         Raises TableUnreadableError, TableLockedError, TableUnwritableError.
         """
@@ -105,7 +105,7 @@ class Ledger(Protocol):
         raise InternalError("without Spark there are no executors")
 
     def row_writer(self, live: Live) -> RowWriter | None:
-        """Return what writes rows part by part, here or in Spark's tasks, in files that `commit` adds; None without."""
+        """Return the writer of rows part by part, here or in Spark's tasks, to files that `commit` adds, or None."""
         return None
 
     def fold(self, live: Live, fold: Fold) -> None:
@@ -114,6 +114,6 @@ class Ledger(Protocol):
     def history_since(self, depot_version: int) -> pa.Table:
         """Return the history of the microbatches that read later depot versions (`tables.HISTORY`).
 
-        Only Spark Connect needs it, which runs microbatches in another process.
+        Only needed with Spark Connect, which runs microbatches in another process.
         """
         raise InternalError(f"microbatches after depot version {depot_version} ran in this process")

@@ -22,7 +22,7 @@ from windrow.model.tables import FILLED_HEADER, REQUIRED_COLUMNS, require_filled
 
 
 class Due(NamedTuple):
-    """Rows of a state that are due, and when the next of the others is (microseconds); None if there is none."""
+    """Rows of a state that are due, and when the next other row is due (microseconds); None if there is none."""
 
     rows: pa.Table
     next: int | None
@@ -35,9 +35,9 @@ class OpenRows(Protocol):
     """
 
     def batches(self, batch_filter: BatchFilter | None) -> pa.Table:
-        """Return the open batches that match, with messages those that can change; all with messages for None.
+        """Return the open batches that match, with messages for those that can change; None: all, with messages.
 
-        The result may contain others, and other messages too.
+        The result may contain other batches, and other messages too.
         """
 
     def needed_messages(self, batch_filter: BatchFilter) -> int:
@@ -63,17 +63,17 @@ def due_among(rows: pa.Table, until: int) -> Due:
 
 @dataclass(frozen=True, slots=True)
 class LoadedRows(OpenRows):
-    """Open rows that are already in memory, unfinished raw records apart."""
+    """Open rows that are already in memory; unfinished raw records may be separate, in `partial`."""
 
     rows: pa.Table
     partial: pa.Table | None = None
 
     def batches(self, batch_filter: BatchFilter | None) -> pa.Table:
-        """Return all of them."""
+        """Return all open batches."""
         return self.rows
 
     def needed_messages(self, batch_filter: BatchFilter) -> int:
-        """Count the messages of all of them."""
+        """Count the messages of all open batches."""
         return int(pc.sum(self.rows["message_count"]).as_py() or 0)
 
     def of_state(self, state: str, columns: pa.Schema, id_filter: IdFilter | None = None) -> pa.Table:
@@ -98,7 +98,7 @@ def last_window_ends(batches: pa.Table, passed: Floors) -> Floors:
 class Live:
     """The live rows of the ledger, all of one table version.
 
-    `rows` are the control rows, which every microbatch needs, in their columns; `open` reads the rest on demand.
+    `rows` are the control rows, which every microbatch needs, in their own columns; `open` reads the rest on demand.
     `schema` has all columns of the ledger. `growth` says how many versions were written to the table and are obsolete.
     """
 
@@ -130,16 +130,16 @@ class Live:
         return OpenBatchTotals.of(filter_rows(self.rows, is_source))
 
     def batches(self, batch_filter: BatchFilter | None) -> pa.Table:
-        """Read the open batches that match, with messages those that can change; all with messages for None.
+        """Read the open batches that match, with messages for those that can change; None: all, with messages.
 
-        Raises IncompatibleTableError for damaged ones.
+        Raises IncompatibleTableError for damaged batches.
         """
         rows = self.open.batches(batch_filter)
         require_filled(rows, REQUIRED_COLUMNS if batch_filter is None else FILLED_HEADER)
         return rows
 
     def partial(self, depot: str | None, sources: pa.Array | None = None) -> pa.Table:
-        """Read what is unfinished of some raw sources of a depot, or of all sources of all depots; see `IdFilter`."""
+        """Read the unfinished bytes of some raw sources of a depot, or of all sources of all depots; see `IdFilter`."""
         columns = tables.partial_schema(self.schema)
         id_filter = None if sources is None else IdFilter.of_raw_sources(sources, depot)
         rows = self.open.of_state(tables.PARTIAL, columns, id_filter)

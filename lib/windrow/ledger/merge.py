@@ -1,9 +1,9 @@
 """Commit to the ledger with Spark: one MERGE that only inserts.
 
-Its source reads the token of the ledger, and is empty if that is another one than was primed. Its target is the
-progress row of the revision that it writes, or of a later one: if there is such a row, another commit has taken the
-number, and nothing is inserted. Delta refuses the MERGE if anything was added to what it has read meanwhile. So it
-inserts all rows, or none.
+Its source reads the token of the ledger, and is empty if that is not the primed token. Its target is the progress row
+of the revision that it writes, or of a later one: if there is such a row, another commit has taken the number, and
+nothing is inserted. Delta refuses the MERGE if anything was added meanwhile to what it has read. So it inserts all
+rows or none.
 
 A fold is an overwrite of the partitions of live rows. It reads them in its own transaction, so it drops nothing that it
 has not seen.
@@ -35,7 +35,7 @@ from windrow.rows.session_settings import INTERPRETED, NOTE, ONE_TASK, SMALL_BYT
 
 # If the user's session sets transaction ids, Delta would silently skip our commit.
 NO_TRANSACTION_ID = dict.fromkeys(("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"))
-# Delta's file of checksums of a version takes 25 requests to an object store.
+# Delta's checksum file for a version takes 25 requests to an object store.
 NO_CHECKSUM = {"spark.databricks.delta.writeChecksumFile.enabled": "false"}
 
 
@@ -50,7 +50,7 @@ class SparkCommit:
     note: str
 
     def write(self, rows: Rows, control: pa.Table) -> int:
-        """Insert the rows of a result and the control rows, and return how many these are.
+        """Insert the rows of a result and the control rows, and return how many rows were inserted.
 
         Raises ConcurrentCommitError, and the errors of Spark.
         """
@@ -75,10 +75,10 @@ class SparkCommit:
 
     @contextmanager
     def stage(self, frame: DataFrame) -> Iterator[str]:
-        """Register the rows to write under a name for SQL, and give the name, which no other commit has.
+        """Register the rows to write under a name for SQL, and yield the name, which no other commit has.
 
-        A view is of the session of its frame. If that were not the session at work, a common name could be found
-        there with the rows of another commit.
+        A view belongs to the session of its frame. If that were not the session at work, a shared name could refer
+        there to the rows of another commit.
         """
         # guard: rows-of-this-commit
         name = f"windrow_rows_{uuid4().hex}"
@@ -89,7 +89,7 @@ class SparkCommit:
             self.session.catalog.dropTempView(name)
 
     def fold(self, fold: Fold) -> None:
-        """Replace live rows by those that count: all of them, or what was written since the last large fold."""
+        """Replace live rows with those that count: all of them, or what was written since the last large fold."""
         ledger, whole = reference(self.ledger), fold == "large"
         # guard: fold-uncached
         frame = self.session.sql(f"SELECT * FROM {ledger} WHERE {tables.ARE_LIVE} AND {UNCACHED}")
@@ -159,10 +159,10 @@ def _merge_sql(ledger: str, source: str, columns: Sequence[str], token: str, rev
     named = ", ".join(f"`{name}`" for name in columns)
     values = ", ".join(f"s.`{name}`" for name in columns)
     progress = f"state = '{tables.PROGRESS}' AND id = '{tables.PROGRESS}'"
-    latest = f"{progress} AND revision >= {revision - 1:d} AND {UNCACHED}"  # by statistics, files before it are skipped
+    latest = f"{progress} AND revision >= {revision - 1:d} AND {UNCACHED}"  # statistics let Spark skip earlier files
     # guard: merge-token
     same = f"(SELECT max_by(token, revision) FROM {ledger} WHERE {latest}) = '{token}'"
-    # In Delta 4.4 the token that the source reads refuses a commit beside another one as well.
+    # In Delta 4.4, because the source reads the token, Delta also refuses this commit beside another one.
     taken = f"t.state = '{tables.PROGRESS}' AND t.id = '{tables.PROGRESS}' AND t.revision >= {revision:d}"
     return (
         f"MERGE INTO {ledger} t USING (SELECT * FROM {source} WHERE {same}) s ON {taken} AND t.revision = s.revision "

@@ -42,9 +42,9 @@ OPEN = f"state = '{tables.OPEN}'"
 class SparkOpen(OpenRows):
     """The open rows of the ledger `reference` at a version; `rows` are all open batches if the driver has them.
 
-    Batches whose messages the driver has not read are there without them. `whole` has all rows of those states of a
-    topology that the driver has read whole. The session is asked of the engine whenever it is needed: rows that were
-    primed before `foreachBatch` are read within it, where another one is at work.
+    Batches whose messages the driver has not read are in `rows` without them. `whole` has all rows of each state of a
+    topology that the driver has read completely. The engine is asked for the session each time: rows that were primed
+    before `foreachBatch` are read inside it, where another session is at work.
     """
 
     engine: SparkEngine
@@ -62,7 +62,7 @@ class SparkOpen(OpenRows):
         return self.engine.session_at_work
 
     def batches(self, batch_filter: BatchFilter | None) -> pa.Table:
-        """Bring the open batches that match to the driver, with messages those that can change; all of all for None."""
+        """Bring open batches that match to the driver, with messages if they can change; None: all, with messages."""
         if self.rows is None or (batch_filter is None and not self._complete):
             batches = latest_whole(self._collect(self.frame(batch_filter)))
             if batch_filter is None:
@@ -83,7 +83,7 @@ class SparkOpen(OpenRows):
             )
 
     def needed_messages(self, batch_filter: BatchFilter) -> int:
-        """Count the messages of the open batches that can change, or of all that match where headers are not here."""
+        """Count the messages of the open batches that can change, or of all that match if headers are not here."""
         if self.rows is None:
             return self.count(batch_filter).total[1]
         batches, changing = batch_filter.needed(self.rows)
@@ -95,7 +95,7 @@ class SparkOpen(OpenRows):
         return self.rows is not None and not self.rows[MESSAGES].null_count
 
     def _with_messages(self, batches: pa.Table, ids: pa.Array) -> pa.Table:
-        """Return batches with the messages of some of them, which are read."""
+        """Read the messages of some batches, and return all batches."""
         versions = self._versions("id", MESSAGES)
         read = latest_whole(collect_rows(matching(versions, IdFilter(ids)), self.reference))
         at = pc.index_in(batches["id"], combine_chunks(read["id"]))
@@ -105,7 +105,7 @@ class SparkOpen(OpenRows):
     def of_state(self, state: str, columns: pa.Schema, id_filter: IdFilter | None = None) -> pa.Table:
         """Bring the rows of a topology's state to the driver: all, or those that match and perhaps others.
 
-        For many ids all rows are read, if they are not many more: a query by ids takes longer.
+        For many ids, it reads all rows unless there are many more rows than ids: a query by ids takes longer.
         """
         if state in self.whole:
             return self.whole[state]
@@ -171,8 +171,8 @@ class SparkOpen(OpenRows):
         """Return the versions of the open batches that match, all for None, in the columns that an open batch fills.
 
         With `columns`, return the batches themselves. `streams` are the `source, key` of the messages if the driver
-        does not know them. Windows only shrink, and tombstones have stream and window, so with an earlier version the
-        latest one matches too; and with it all that a batch consists of, which has the same window.
+        does not know them. Windows only shrink, and tombstones have stream and window, so if an earlier version
+        matches, the latest one does too; and with it all versions that a batch consists of, which have the same window.
         """
         batches = self._versions(*tables.BATCH_COLUMNS) if columns is None else self._live(*{*columns, "source", "key"})
         if batch_filter is None:
@@ -193,7 +193,7 @@ class SparkOpen(OpenRows):
         return latest_frame(self._versions("id", *columns)).drop("id")
 
     def _versions(self, *columns: str) -> DataFrame:
-        """Return columns of the versions of open batches, and what tells which of them count."""
+        """Return columns of the versions of open batches, and those that tell which of them count."""
         named = [*columns, *VERSION_COLUMNS, *([WHOLE] if MESSAGES in columns else [])]
         if self.rows is not None and (self._complete or MESSAGES not in columns):
             return frame_of(self.session, self.rows.select(named))
@@ -223,7 +223,7 @@ def collect_rows(frame: DataFrame, ledger: str) -> pa.Table:
     """Bring rows of a ledger to the driver. Raises TableUnreadableError."""
     try:
         return to_plain_types(frame.toArrow())
-    except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
+    except Exception as error:  # a PySparkException, or whatever the bridge to Java raises
         raise unreadable_error(ledger, "ledger", error) from error
 
 
@@ -251,6 +251,6 @@ def matching(rows: DataFrame, id_filter: IdFilter) -> DataFrame:
 
 
 def _within(id_filter: IdFilter) -> Column:
-    """Return a condition that the selected ids meet, and if they are many others too."""
+    """Return a condition that the selected ids meet; if they are many, other ids meet it too."""
     conditions = [(F.col("id") >= first) & (F.col("id") < stop) for first, stop in id_filter.spans()]
     return reduce(lambda left, right: left | right, conditions, F.lit(False))

@@ -30,7 +30,7 @@ STATISTICS = (
 class Extent:
     """Statistics of a file: first and last id, first and last source, first window end; None if unknown.
 
-    Its rows have revisions from the first to the last one; these are the least and the greatest if unknown.
+    Its rows have revisions from the first to the last one; if unknown, these are the least and greatest possible.
     """
 
     ids: tuple[str, str] | None

@@ -29,9 +29,9 @@ Rows: TypeAlias = Union[pa.Table, "DataFrame"]
 class MicrobatchCounts:
     """Counts of the rows to write, by kind.
 
-    `rows` are all that a commit writes, with the tombstones of open batches that close. Of these, `versions` are not
-    final, and `obsolete` is how many versions no longer count then: earlier ones, and tombstones. Open batches are
-    written with `open_messages` messages.
+    `rows` are all that a commit writes, with the tombstones of open batches that close; `versions` of them are not
+    final. `obsolete` versions no longer count after the commit: earlier ones, and tombstones. Open batches are written
+    with `open_messages` messages.
     """
 
     rows: int
@@ -85,7 +85,7 @@ class MicrobatchCounts:
         )
 
 
-# Counts of rows with `changed`, of one task or of all: of open batches by source, with the sums of `SCHEMA`.
+# Counts of rows with `changed`, of one task or of all; those of open batches are by source, with the sums of `SCHEMA`.
 BY = ("state", "known", CHANGED, DELETED, "reason", "source")
 GROUPS = pa.schema(
     [
@@ -120,7 +120,7 @@ def totals(groups: pa.Table) -> tuple[MicrobatchCounts, OpenBatchTotals]:
 class MicrobatchResult:
     """The ledger rows of a microbatch and their counts.
 
-    `files` are those that Spark's tasks have written, with rows that are in no other place; a commit adds them.
+    `files` are those that Spark's tasks have written, with rows that are nowhere else; a commit adds them.
 
     `states` has further rows, by the state of a topology: `id`, `state`, `deleted`, `known`, and only the columns of
     the state. `cuts` says where a flush cuts. `open` has the totals of the sources whose open batches changed,

@@ -1,7 +1,7 @@
-"""Messages of open batches in large files, of which only the row groups are read that a microbatch needs.
+"""Messages of open batches in large files, of which a microbatch reads only the row groups that it needs.
 
-Row groups stay in memory, and the least recently used go first: windows of a stream lie beside each other and close one
-after the other.
+Row groups stay in memory, and the least recently used go first: windows of a stream lie next to each other and close
+one after another.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RowGroups:
         return pa.chunked_array(chunks).take(pa.array(at))
 
     def trim(self, live: Collection[str], most: int) -> None:
-        """Forget files that are not live, and the row groups used least until the rest has at most so many bytes."""
+        """Forget files that are not live, and the least recently used row groups that exceed `most` bytes."""
         self.kept.trim(lambda group: group[0] in live, most)
         self._ends = {path: ends for path, ends in self._ends.items() if path in live}
 
@@ -66,6 +66,6 @@ class RowGroups:
 
 
 def _groups(ends: Ints, rows: Ints) -> list[int]:
-    """Return the row groups that have some rows, given where each ends."""
+    """Return the row groups that contain some rows, given where each group ends."""
     groups: list[int] = np.unique(np.searchsorted(ends, rows, side="right")).tolist()
     return groups

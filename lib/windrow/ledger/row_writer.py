@@ -1,4 +1,4 @@
-"""Write the rows of a microbatch part by part, where they are: what is left of a part are the files and the counts."""
+"""Write the rows of a microbatch part by part, where they are; only the files and the counts of a part remain."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from windrow.model.tables import CHANGED
 
 @dataclass(frozen=True, slots=True)
 class WrittenRows:
-    """Files that no commit has added yet, and the counts of what they hold and of what is unchanged (`GROUPS`)."""
+    """Files that no commit has added yet, and the counts of their rows and of the unchanged rows (`GROUPS`)."""
 
     files: list[WrittenFile]
     groups: pa.Table
 
     @classmethod
     def together(cls, parts: Iterable[WrittenRows]) -> WrittenRows:
-        """Return those of several parts."""
+        """Return the written rows of several parts."""
         listed = list(parts)
         files = [file for part in listed for file in part.files]
         return cls(files, pa.concat_tables([GROUPS.empty_table(), *(part.groups for part in listed)]))
@@ -38,11 +38,11 @@ class RowWriter:
 
     @property
     def no_rows(self) -> pa.Table:
-        """Return the rows of a result that are in no file: none."""
+        """Return the rows of a result that are not in files: an empty table."""
         return self._known.empty_table()
 
     def write(self, rows: pa.Table) -> WrittenRows:
-        """Write the changed ones of some rows, which have `changed`, and count all."""
+        """Write the rows that are `changed`, and count all."""
         changed = rows.filter(rows[CHANGED]).select(self._known.names).cast(self._known)
         return WrittenRows(self.files.write_all(rows_to_write(changed, self.revision)), count_rows(rows))
 

@@ -39,7 +39,7 @@ class SparkLedger(Ledger):
     _known: tuple[tuple[int, str | None], Live] | None = None  # live rows, and the commit that left them
 
     def __getstate__(self) -> dict[str, Any]:
-        """Drop what the driver knows: in another process it may be old."""
+        """Drop what the driver knows: in another process it may be out of date."""
         return self.__dict__ | {"_known": None}
 
     @property
@@ -55,9 +55,9 @@ class SparkLedger(Ledger):
     def create_views(self) -> list[str]:
         """Create or update the views over a catalog ledger; return the names.
 
-        They are created in the schema of the setting `views_schema`, by default that of the ledger; a path has none. A
-        view of the same text is left alone. Raises IncompatibleTableError if another table or view has one of the
-        names.
+        They are created in the schema that the setting `views_schema` names, by default the ledger's; a ledger by path
+        has none. A view with the same text is left alone. Raises IncompatibleTableError if another table or view has
+        one of the names.
         """
         if not is_catalog_name(self.place):
             return []
@@ -108,7 +108,7 @@ class SparkLedger(Ledger):
         return f"Windrow view over {reference(self.place)}"
 
     def _describe(self, name: str) -> dict[str, str] | None:
-        """Return what Spark says of a table or view, by names such as `Comment`; None if it does not exist."""
+        """Return Spark's description of a table or view, by names such as `Comment`; None if it does not exist."""
         try:
             described = self._session.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
         except AnalysisException as error:
@@ -126,7 +126,7 @@ class SparkLedger(Ledger):
     def live(self) -> Live:
         """Read the control rows of the latest version; the open rows are read later, on demand.
 
-        After a commit of this engine, and after a read, they are known until somebody else commits.
+        After a commit of this engine, and after a read, they stay known until somebody else commits.
         """
         committed = self.engine.log(self.place).latest()
         if committed is None:
@@ -217,7 +217,7 @@ def _after(live: Live, rows: Rows, control: pa.Table, max_cached_bytes: int) -> 
 
 
 def _keep_batches(batches: pa.Table, revision: int, most: int) -> pa.Table | None:
-    """Return open batches as the driver keeps them: with few messages, or those of the last commit, or none at all."""
+    """Return open batches to keep on the driver: with all messages or only the last commit's; None if too large."""
     messages = batches[MESSAGES]
     if messages.nbytes > LITTLE_BYTES:
         new = pc.equal(batches["revision"], pa.scalar(revision, pa.int64()))

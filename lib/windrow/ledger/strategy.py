@@ -1,10 +1,10 @@
 """Choose where the Spark engine processes a microbatch, driver or executors, and how much of the open batches it reads.
 
-It reads all of them if they are little. Otherwise the driver keeps the headers of all open batches, if these are few
-enough, and reads the messages of those that can change. Of more batches it reads all if many of them can change, else
-those that can change. The driver processes a microbatch if it holds the new messages and if these and a quarter of the
-open ones that it needs are at most `max_driver_messages`; otherwise the executors do. The history records the choice as
-`path`.
+It reads all of them if they are small. Otherwise, if there are few enough, the driver keeps the headers of all open
+batches and reads the messages of those that can change. If there are more, it reads all of them if many can change,
+else only those that can change. The driver processes a microbatch if it has the new messages, and if these plus a
+quarter of the open messages that it needs are at most `max_driver_messages`; otherwise the executors do. The history
+records the choice as `processed_on`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from windrow.model.open_batches import OpenBatchTotals
 LITTLE_BYTES = 16_000_000  # in memory
 BATCH_BYTES, MESSAGE_BYTES = 400, 150  # approximate overhead in memory on top of `open_bytes`
 GOOD_PART = 4  # of the open batches, one in four
-# So many open messages count as a new one. On two cores a million of them, with ten thousand new ones, took the driver
-# 1.4 s, and the executors 4.2 s; as many new ones took the driver 11 s.
+# This many open messages count as one new message. On two cores, a million open messages with ten thousand new ones
+# took the driver 1.4 s and the executors 4.2 s; a million new ones took the driver 11 s.
 OPEN_MESSAGES = 4
 
 

@@ -1,7 +1,7 @@
 """Spark's tasks write their rows of the ledger themselves, as the embedded engine does.
 
-Only the names of the files that a task has written come to the driver, and the counts of its rows. Spark takes the
-result of one attempt of each task. What another attempt has written, no commit adds.
+Only the names of the files that a task has written and the counts of its rows come to the driver. Spark uses the
+result of one attempt of each task. No commit adds what another attempt has written.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ INSTEAD = 'Or use commit = "merge".'
 
 
 def write_in_tasks(rows: DataFrame, writer: RowWriter, function: Function = keep_types) -> WrittenRows:
-    """Have each task write the changed ones of the rows that a function makes of all of its rows.
+    """Have each task apply a function to all of its rows, and write the resulting rows that changed.
 
     Raises the errors of Spark.
     """
@@ -63,7 +63,7 @@ def _write(function: Function, writer: RowWriter, rows: pa.Table) -> pa.Table:
 
 
 def _rows_in(lists: pa.ChunkedArray) -> pa.Table:
-    """Return the rows in lists of them."""
+    """Return the rows in lists of rows."""
     structs = pa.chunked_array([chunk.flatten() for chunk in lists.chunks], lists.type.value_type)
     return pa.Table.from_struct_array(structs).cast(GROUPS)
 

@@ -1,17 +1,17 @@
 """Versions of live rows: what a commit writes, which of them count, and when those that do not are dropped.
 
-A commit never changes a row of the ledger. It writes the live rows that change once more, under its *revision*; a row
-that goes gets a *tombstone*. Of the versions of an id the latest counts.
+A commit never changes a row of the ledger. It writes the live rows that change again, under its *revision*; a row that
+disappears gets a *tombstone*. The latest version of an id counts.
 
 An open batch grows: a version that is not *whole* has the batch as it is now, but only the messages that came with it.
-The messages of a batch are those of its versions from the last whole one on, in their order. All these have the same
-stream and window, so a reader that selects by these finds all of them or none.
+The messages of a batch are those of its versions from the last whole one on, in their order. These versions all have
+the same stream and window, so a reader that selects by stream and window finds all of them or none.
 
-What no longer counts is dropped by a *fold*, a commit of its own that replaces live rows by those that count. A small
-one replaces only what was written since some commit; it keeps tombstones, because an older file may have their id, and
-joins the messages of a batch that came since. A large one replaces all live rows, by whole ones. So that a reader knows
-when, without counting, each commit says in its progress row how many versions and messages it wrote, and how many
-versions are obsolete because of it.
+A *fold* drops versions that no longer count: a separate commit that replaces live rows with those that count. A small
+fold replaces only what was written since some commit; it keeps tombstones, because an older file may have their id, and
+joins the messages that a batch got since. A large fold replaces all live rows with whole ones. To show when a fold is
+due without counting, each commit records in its progress row how many versions and messages it wrote, and how many
+versions it made obsolete.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Fold = Literal["small", "large"]
-# What a tombstone has of its batch: by these a reader decides whether it reads the versions of an id, all or none.
+# What a tombstone keeps of its batch: by these columns a reader decides to read all versions of an id, or none.
 TOMBSTONE = ("id", "source", "key", "part", "window_start", "window_end")
 RECORDED = ("versions_written", "versions_obsolete", "messages_written")  # columns of the progress row, of `Growth`
-# So many messages count as a row when a fold is due. A guess: on disk a row took the space of five messages (a fleet)
-# to eight (a long window), but to merge a row costs more than its bytes.
+# This many messages count as a row when deciding on a fold. A guess: on disk, a row took the space of five messages
+# (a fleet) to eight (a long window), but merging a row costs more than its bytes.
 MESSAGES_OF_A_ROW = 16
 
 
@@ -86,10 +86,10 @@ def _stamp(rows: pa.Table, revision: int) -> pa.Table:
 
 
 def latest(rows: pa.Table, keep_tombstones: bool = False, keep_doubles: bool = False) -> pa.Table:
-    """Return the latest version of each id, without tombstones; an open batch with the messages of its versions.
+    """Return the latest version of each id, without tombstones; open batches get the messages of their versions.
 
-    Raises IncompatibleTableError for what only damage does: a row without a revision, and an id that two rows of one
-    revision have, unless both are kept.
+    Raises IncompatibleTableError for what only damage causes: a row without a revision, or two rows with the same id
+    and revision, unless both are kept.
     """
     tables.require_filled(rows, ["revision"])
     if rows.num_rows > 1:
@@ -112,10 +112,10 @@ def latest(rows: pa.Table, keep_tombstones: bool = False, keep_doubles: bool = F
 
 
 def _grow(rows: pa.Table, versions: pa.Table, of: Ints, revision: Ints) -> pa.Table:
-    """Return the latest versions of ids, those of open batches that grew with the messages of their `versions`.
+    """Return the latest versions of ids; open batches that grew get the messages of their `versions`.
 
-    `of` numbers the ids of the versions. A batch is whole then if one of its versions is, and has no messages if one
-    comes without.
+    `of` numbers the ids of the versions. The result for a batch is whole if one of its versions is, and has no messages
+    if one came without.
     """
     part, start = chains(of, revision, versions[WHOLE])
     if not part.size:
@@ -133,7 +133,7 @@ def chains(of: Ints, revision: Ints, wholes: pa.ChunkedArray, grown_only: bool =
     """Return the versions that open batches consist of, and where those of each batch begin.
 
     `of` numbers the batches of the versions. A chain is in the order of revisions; it begins with the last whole
-    version, or with the first one if there is none. With `grown_only` it is left out where the latest version is whole.
+    version, or with the first one if there is none. `grown_only` skips batches whose latest version is whole.
     """
     flags = to_numpy(wholes, null=-1)
     is_whole, is_increment = flags == 1, flags == 0
@@ -152,7 +152,7 @@ def chains(of: Ints, revision: Ints, wholes: pa.ChunkedArray, grown_only: bool =
 def latest_whole(rows: pa.Table) -> pa.Table:
     """Return the open batches of which these rows are versions, with all of their messages, as `latest` does.
 
-    Raises IncompatibleTableError also for a batch of which no version is whole.
+    Raises IncompatibleTableError also for a batch without a whole version.
     """
     batches = latest(rows)
     require_whole(batches)
@@ -160,7 +160,7 @@ def latest_whole(rows: pa.Table) -> pa.Table:
 
 
 def require_whole(rows: pa.Table) -> None:
-    """Raise IncompatibleTableError for open batches of which no version is whole: only damage takes the first one."""
+    """Raise IncompatibleTableError for open batches without a whole version: only damage removes the first one."""
     # guard: first-version-is-there
     if pc.any(pc.equal(rows[WHOLE], boolean_scalar(False))).as_py():
         raise IncompatibleTableError(
@@ -169,10 +169,10 @@ def require_whole(rows: pa.Table) -> None:
 
 
 def concatenate_lists(lists: pa.ChunkedArray, start: Ints) -> pa.Array:
-    """Return a list for each run of lists, from its begin to the next: all elements, or NULL if a list is NULL."""
+    """Concatenate each run of lists, from its start to the next one's; NULL if one of the lists is NULL."""
     each = combine_chunks(lists)
     unread = np.logical_or.reduceat(to_numpy(each.is_null()) == 1, start[:-1])
-    # A NULL list has no elements: Arrow counts them in one place, and leaves them out in another.
+    # A NULL list must have no elements: Arrow counts them in one place, and leaves them out in another.
     each = pc.if_else(boolean_array(np.repeat(unread, np.diff(start))), pa.scalar(None, each.type), each)
     size = to_numpy(pc.list_value_length(each), null=0)
     ends = np.append(0, np.cumsum(size))[start].astype(np.int32)
@@ -180,7 +180,7 @@ def concatenate_lists(lists: pa.ChunkedArray, start: Ints) -> pa.Array:
 
 
 def sort_messages(batches: pa.Array) -> pa.Array:
-    """Return lists of messages in the order of a batch: by event time and type, and otherwise as they are."""
+    """Return lists of messages in the order of a batch: by event time and type, and otherwise as given."""
     inside = pa.Table.from_arrays(batches.flatten().flatten()[:2], ["type", "event_time"])
     inside = inside.append_column("batch", pc.list_parent_indices(batches))
     keys = [(name, "ascending") for name in ("batch", "event_time", "type")]
@@ -189,14 +189,12 @@ def sort_messages(batches: pa.Array) -> pa.Array:
 
 
 def apply_versions(rows: pa.Table, versions: pa.Table, keep_tombstones: bool = False) -> pa.Table:
-    """Return the latest version of each id after other commits, whose `versions` join the known `rows`.
+    """Return the latest version of each id after other commits, which add `versions` to the known `rows`.
 
-    It costs less than `latest` of both, where there are many rows and few other versions.
+    It costs less than `latest` of both if there are many rows and few other versions.
     """
     known = np.zeros(rows.num_rows + 1, np.bool_)
-    known[index_in(combine_chunks(versions["id"]), combine_chunks(rows["id"]))] = (
-        True  # the last one is for ids that are new
-    )
+    known[index_in(combine_chunks(versions["id"]), combine_chunks(rows["id"]))] = True  # the last entry is for new ids
     both = pa.concat_tables([filter_rows(rows, boolean_array(known[:-1])), versions])
     return pa.concat_tables([filter_rows(rows, boolean_array(~known[:-1])), latest(both, keep_tombstones)])
 
@@ -210,7 +208,7 @@ def latest_frame(versions: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     new = versions.where("NOT folded")
-    # By their compressed bytes Spark would send millions to the driver, and a hash map of them may not fit a task.
+    # Going by compressed bytes, Spark would send millions to the driver, and a hash map of them may not fit a task.
     ids = new.select("id").hint("merge")
     stays = versions.where("folded").join(ids, "id", "left_anti")
     if {MESSAGES, WHOLE} <= {*versions.columns}:
@@ -224,7 +222,7 @@ def latest_frame(versions: DataFrame) -> DataFrame:
 
 
 def newest_frame(versions: DataFrame) -> DataFrame:
-    """Return the latest version of each id, tombstones too; that of an open batch has the messages of its versions."""
+    """Return the latest version of each id, even a tombstone; open batches get the messages of their versions."""
     from pyspark.sql import functions as F
 
     row = F.struct(*[F.col(f"`{name}`") for name in versions.columns if name not in ("id", MESSAGES)])
@@ -242,8 +240,8 @@ def newest_frame(versions: DataFrame) -> DataFrame:
 class Growth:
     """How many versions and messages were written, and how many versions are obsolete.
 
-    Of these `unfolded` rows, messages counted as parts of rows, were written since the last large fold, in so many
-    commits, the `largest` of which wrote so many. What a small fold leaves counts as one commit.
+    Of these, `unfolded` rows (messages count as parts of rows) were written since the last large fold in `commits`
+    commits, the largest of which wrote `largest` rows. What a small fold leaves counts as one commit.
     """
 
     versions: int = 0
@@ -275,13 +273,13 @@ class Growth:
         return cls(counts.versions + control.num_rows, counts.obsolete + replaced, counts.open_messages)
 
     def fold(self, after_commits: int, after_rows: int, open_messages: int, takes_all: bool = False) -> Fold | None:
-        """Return which fold is due: after so many commits, or as soon as more rows are obsolete than live.
+        """Return which fold is due: after `after_commits`, or as soon as more rows are obsolete than live.
 
         A number of messages counts as a row. Fewer obsolete rows than `after_rows` are never too many. A fold is large
-        if half as many rows are obsolete as count, or were written since the last large one as that one left: so
-        a ledger whose rows only come, and never go, writes each of them again a few times, however many there are.
-        A small fold that `takes_all` new rows, whatever their files are, waits until half of them are newer than the
-        last one, or than the largest commit.
+        if the obsolete rows are more than half of the live ones, or the rows written since the last large fold more
+        than half of those that it left. So a ledger that only gains rows rewrites each of them a few times, however
+        many there are. A small fold that `takes_all` new rows, whatever their files are, waits until half of them are
+        newer than the last one, or than the largest commit.
         """
         rows = self.versions + self.messages // MESSAGES_OF_A_ROW
         live = self.versions - self.obsolete + open_messages // MESSAGES_OF_A_ROW
@@ -308,7 +306,7 @@ def fold_note(fold: Fold) -> str:
 
 
 def record_growth(rows: pa.Table, growth: Growth) -> pa.Table:
-    """Return control rows, of which the progress row records the growth."""
+    """Return control rows with the growth recorded in the progress row."""
     is_progress = pc.equal(rows["id"], string_scalar(tables.PROGRESS))
     for name, value in zip(RECORDED, (growth.versions, growth.obsolete, growth.messages), strict=True):
         column = pc.if_else(is_progress, pa.scalar(value, pa.int64()), pa.scalar(None, pa.int64()))

@@ -1,8 +1,8 @@
-"""Admission: which messages are rejected before any rule, because they are invalid or ahead of the clock.
+"""Admission: which messages are rejected before any rule applies, because they are invalid or ahead of the clock.
 
-A message that lacks a source, key, type or time, whose time lies outside 1678 to 2261 (what readers that count
-nanoseconds can hold), or of which a mapping could not cast a value, is *invalid*. One is *ahead of the clock* if its
-stamp is later than the wall clock plus `max_clock_skew`. Such messages move no clock.
+A message is *invalid* if it lacks a source, key, type or time, if a time lies outside 1678 to 2261 (the range of
+readers that count nanoseconds), or if a mapping could not cast one of its values. It is *ahead of the clock* if its
+stamp is later than the wall clock plus `max_clock_skew`. Neither kind moves a clock.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REFUSED = pa.schema(
 
 
 def reject_inadmissible(messages: pa.Table, latest: int) -> pa.Table:
-    """Return the messages that are rejected before any rule, as `REFUSED`; they have no processing time.
+    """Return the messages that are rejected before any rule applies, as `REFUSED`; they have no processing time.
 
     A message is `invalid`, or `clock_ahead` if its stamp is later than `latest` (wall clock + `max_clock_skew`).
     """

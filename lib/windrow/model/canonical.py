@@ -7,7 +7,7 @@ digits of its bits, so that -0.0 is not 0.0; but every NaN is `7ff8000000000000`
 bits when it writes them. A struct is its fields as netstrings, one after the other, a list its elements, a map its
 entries. A batch has the fields of `BATCH` and one more: its messages, each the fields of `MESSAGE`, one message after
 the other in the order of the batch. A rejected message has the fields of `REJECTED`. Microbatch numbers are left out,
-because the same log gives the same rows in other microbatches.
+because the same log gives the same rows however it is cut into microbatches.
 
 The *digest* of a row is the SHA-256 of these bytes, that of several rows the SHA-256 of their ids and digests, as
 netstrings, in the order of the ids' bytes. Source of netstrings: D. J. Bernstein's definition of 1997.
@@ -37,7 +37,7 @@ REJECTED = (
 BYTES = pa.large_binary()
 NAN = np.uint64(0x7FF8_0000_0000_0000).view(np.float64)
 NULL, COLON, COMMA, NOTHING = string_array(["~", ":", ",", ""]).cast(BYTES)
-BEGINS = string_array([f"{length}:" for length in range(1_000)]).cast(BYTES)  # of netstrings: most values are as short
+BEGINS = string_array([f"{length}:" for length in range(1_000)]).cast(BYTES)  # of netstrings; most are this short
 
 
 def batches(rows: pa.RecordBatch, inside: pa.Array | None = None) -> pa.Array:
@@ -53,7 +53,7 @@ def contents(messages: pa.Array) -> pa.Array:
 
 
 def _in_lists(lists: pa.Array, elements: pa.Array) -> pa.Array:
-    """Return for each list the bytes of its elements, one after the other; NULL has none."""
+    """Return, for each list, the bytes of its elements, one after the other; NULL has none."""
     ends = np.cumsum(pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False))
     offsets = np.concatenate([[0], ends]).astype(np.int64)
     return pc.binary_join(pa.LargeListArray.from_arrays(pa.array(offsets), elements), NOTHING)
@@ -75,7 +75,7 @@ def netstrings(values: pa.Array) -> pa.Array:
 
 
 def _parts(values: pa.Array) -> list[pa.Array]:
-    """Return what makes netstrings if it is joined."""
+    """Return the parts that make netstrings when they are joined."""
     if values.null_count == len(values):
         return [pa.repeat(NULL, len(values))]
     content = encode_values(values)
@@ -107,7 +107,7 @@ def encode_values(values: pa.Array) -> pa.Array:
 
 
 def join_bytes(parts: Sequence[pa.Array]) -> pa.Array:
-    """Return the bytes of several columns, row by row one after the other."""
+    """Join the bytes of several columns, row by row."""
     return pc.binary_join_element_wise(*parts, NOTHING)
 
 

@@ -1,9 +1,9 @@
-"""Chain the rows of the history: each has a hash of what it says and of the hash before it.
+"""Chain the rows of the history: each row has a hash of its content and of the hash before it.
 
 A row of the history says which versions of the depot were read, with the fingerprints of their commits, under which
 rules, what was decided, and how far the clocks were. Its *link* is the SHA-256 of two netstrings: the link before
-(`~` for the first row) and the digest of the row, which is the SHA-256 of its fields `LINKED` in canonical form. Who
-has noted a link sees later whether anything before it was changed, in the history or in the log of the depot.
+(`~` for the first row) and the digest of the row, which is the SHA-256 of its fields `LINKED` in canonical form. Anyone
+who has noted a link can see later whether anything before it was changed, in the history or in the log of the depot.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def links(digests: Iterable[str], before: str | None) -> Iterator[str]:
 
 
 def in_order(history: pa.Table) -> pa.Table:
-    """Return the rows of the history in the order of the chain: by microbatch, and of several depots by id."""
+    """Return the rows of the history in the order of the chain: by microbatch, and for several depots then by id."""
     return history.sort_by([("microbatch", "ascending"), ("id", "ascending")])
 
 

@@ -49,7 +49,7 @@ def is_raw(schema: pa.Schema) -> bool:
 def cut(pieces: Iterable[bytes], chunk_bytes: int = CHUNK_BYTES, first: int = FIRST) -> Iterator[Chunk]:
     """Cut bytes, in pieces of any size, into chunks of `chunk_bytes`; the last one is marked, and may be shorter.
 
-    Numbers begin with `first`. An empty source gives one empty chunk, so every source has a last chunk.
+    Numbers begin with `first`. An empty source becomes one empty chunk, so every source has a last chunk.
     """
     sequence, previous = first, None
     for piece in _alike(pieces, chunk_bytes):
@@ -73,7 +73,7 @@ def rows(raw_source: str, chunks: Sequence[Chunk], received_at: int) -> pa.Table
 
 
 def _alike(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """Yield the bytes in pieces of `size`, the last one as short as it is. Pieces that fit pass without a copy."""
+    """Yield the bytes in pieces of `size`; the last one may be shorter. Pieces of that size pass without a copy."""
     rest = bytearray()
     for piece in pieces:
         if not rest and len(piece) == size:

@@ -24,13 +24,13 @@ UNKNOWN = np.iinfo(np.int64).min
 
 
 class Clock(Protocol):
-    """The wall clock, passed as an argument: programs pass the real one, tests one that they move."""
+    """The wall clock, passed as an argument: programs pass the real one, tests pass one that they move."""
 
     def now(self) -> int:
         """Return the time in microseconds since the epoch, UTC."""
 
     def elapsed(self) -> float:
-        """Return seconds since some moment, never going back: for measuring how long a phase took."""
+        """Return monotonic seconds since some moment, to measure how long a phase took."""
 
     def wait(self, microseconds: int) -> bool:
         """Wait; return True if a stop was requested before the time was over."""

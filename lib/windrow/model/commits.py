@@ -40,7 +40,7 @@ class Commit:
 class ListedVersions:
     """Versions of a table from `start` on: its id, and the fingerprints of their commits and of the one before.
 
-    Those in `restored` are a RESTORE.
+    Those in `restored` were written by a RESTORE.
     """
 
     depot_id: str
@@ -76,7 +76,7 @@ def note_of(commit: Mapping[str, Any]) -> dict[str, Any]:
 def rows_added(commit: Mapping[str, Any]) -> int | None:
     """Return how many rows a commit added, as its `operation, operationMetrics` say; None if unknown.
 
-    Where these are silent, `rows_in_files` counts, if whoever read the commit has looked at its files.
+    If these do not say, `rows_in_files` counts, provided that the reader of the commit has looked at its files.
     """
     operation = str(commit.get("operation"))
     if operation in WITHOUT_ROWS:
@@ -90,9 +90,9 @@ def rows_added(commit: Mapping[str, Any]) -> int | None:
 
 
 def rows_in_files(operation: str | None, added: Iterable[Mapping[str, Any]], removed: bool) -> int | None:
-    """Return how many rows a commit added by the statistics of the files that it added (`add` actions).
+    """Return how many rows a commit added, from the statistics of the files that it added (`add` actions).
 
-    None if some have none, or if the commit removed or restored rows: not all in its files are new then.
+    None if a file has no statistics, or if the commit removed or restored rows: then its files also have old rows.
     """
     counts = [rows_in(file) for file in added if file.get("dataChange", True)]
     known = [count for count in counts if count is not None]
@@ -105,7 +105,7 @@ def adds_only(operation: str | None, removed: bool) -> bool:
 
 
 def rows_in(file: Mapping[str, Any]) -> int | None:
-    """Return how many rows a file has by its `add` action; None if that does not say, or some of them are deleted."""
+    """Return how many rows a file has, from its `add` action; None if it does not say, or if rows are deleted."""
     try:
         count = json.loads(file.get("stats") or "{}").get("numRecords")
     except (ValueError, AttributeError):

@@ -19,7 +19,7 @@ _PART = re.compile(r"(\d+)(us|ms|s|min|m|h|d)")
 
 
 def microseconds(duration: str | int | timedelta, name: str = "duration") -> int:
-    """Return a duration in microseconds; an int is taken as microseconds already.
+    """Return a duration in microseconds; an int already is in microseconds.
 
     Raises SettingsError for anything that is not a sum of whole numbers with units, or longer than a century.
     """
@@ -44,7 +44,7 @@ def format_duration(microseconds: int) -> str:
 
 
 def to_toml(rules: Mapping[str, Any]) -> dict[str, Any]:
-    """Return rules as one writes them in `windrow.toml`: durations in microseconds become text."""
+    """Return rules as they are written in `windrow.toml`: durations in microseconds become text."""
     return {
         name: format_duration(value) if name in OF_RULES and isinstance(value, int) else value
         for name, value in rules.items()
@@ -52,7 +52,7 @@ def to_toml(rules: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def approximate_text(microseconds: int) -> str:
-    """Return a length of time for reading: `7.2 s`, from two minutes on `2 min 30 s` or `2 h 13 min 20 s`."""
+    """Return a duration for people to read: `7.2 s`, from two minutes on `2 min 30 s` or `2 h 13 min 20 s`."""
     if abs(microseconds) < LONG:
         return f"{microseconds / SECOND:.6f}".rstrip("0").rstrip(".") + " s"
     sign = "-" if microseconds < 0 else ""

@@ -76,7 +76,7 @@ class Cuts:
 
     @classmethod
     def flushed(cls, cut: Floors, max_delay: int) -> Cuts:
-        """Return what a flush does that closes all before `cut`: only that is too old afterwards."""
+        """Return what a flush does that closes all before `cut`: afterwards only messages before it are too old."""
         return cls(cut.source, cut.floor, cut.floor + max_delay)
 
 
@@ -91,7 +91,7 @@ def processing_times(messages: pa.Table, before: Floors) -> tuple[Ints, Floors]:
 
 
 def times_of(messages: pa.Table, floors: FloorsByVersion, latest: int) -> Ints:
-    """Return the processing times of messages, UNKNOWN of those that are invalid or stamped after `latest`."""
+    """Return the processing times of messages, UNKNOWN for those that are invalid or stamped after `latest`."""
     fit = np.ones(messages.num_rows, np.bool_)
     fit[reject_inadmissible(messages, latest)["row"].to_numpy()] = False
     times = np.full(messages.num_rows, clock.UNKNOWN)
@@ -126,7 +126,7 @@ class FloorsByVersion:
         return cls.plan(SUMMARY.empty_table(), after)
 
     def for_sources(self, sources: pa.Array) -> FloorsByVersion:
-        """Return the floors, after the microbatch only those of sources with messages and of the given ones."""
+        """Return the floors; those after the microbatch are only for the given sources and sources with messages."""
         concerned = pa.concat_arrays([self.source.unique(), sources]).unique()
         return replace(self, after=self.after.for_sources(concerned))
 
@@ -148,7 +148,7 @@ class FloorsByVersion:
 
     @staticmethod
     def _code(versions: Ints, sources: pa.Array, version: Ints, source: pa.Array) -> Ints:
-        coded = source.dictionary_encode()  # it may have a dictionary with unused sources
+        coded = source.dictionary_encode()  # its dictionary may have unused sources
         at = to_numpy(pc.index_in(coded.dictionary, sources), null=-1)[coded.indices.to_numpy()]
         ensure(not (at < 0).any(), "a message is of a source that was summarised")
         return np.searchsorted(versions, version) * len(sources) + at

@@ -1,14 +1,14 @@
-"""Hash a sequence of intervals as a tree, so that a few hashes show that one of them is there, and that it is alone.
+"""Hash a sequence of intervals as a tree, so that a few hashes prove that an interval is in it and overlaps no other.
 
 A *node* covers places from `begin` to before `end`. A place is a name and a number, such as a stream and a time, and
 places are ordered by the bytes of the name, then by the number. A leaf is an interval with the hash of its content. Two
-neighbours have a parent: it covers from the begin of the left one to the end of the right one, and its hash is the
-SHA-256 of both nodes, each as the netstrings of its begin, its end and its hash. A node without a neighbour goes up as
-it is. The hash of the last node left is the *root*.
+neighbours have a parent: it covers from the beginning of the left one to the end of the right one, and its hash is the
+SHA-256 of both nodes, each as the netstrings of its begin, its end and its hash. A node without a neighbour moves up
+unchanged. The hash of the last node left is the *root*.
 
-The *path* of a leaf lists the neighbours from the leaf up to the root. Whoever knows the root computes it again from
-the leaf and the path; if no neighbour covers a place that the leaf covers, no other leaf does. So do the trees of
-certificate transparency (RFC 6962), whose nodes cover nothing.
+The *path* of a leaf lists the neighbours from the leaf up to the root. Anyone who knows the root can recompute it from
+the leaf and the path; if no neighbour covers a place that the leaf covers, no other leaf does. The trees of Certificate
+Transparency (RFC 6962) work the same way, but their nodes cover nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Step: TypeAlias = tuple[str, str, int, str, int, str]  # "left" or "right" of th
 
 @dataclass(frozen=True, slots=True)
 class HashTree:
-    """The nodes of a tree, level by level: the leaves in order, their parents, and at last the root."""
+    """The nodes of a tree, level by level: the leaves in order, their parents, and finally the root."""
 
     levels: Sequence[pa.RecordBatch]
 
@@ -48,7 +48,7 @@ class HashTree:
 
     @property
     def root(self) -> str:
-        """Return the hash over all."""
+        """Return the hash over all leaves."""
         return str(self.levels[-1]["hash"][0])
 
     def path(self, leaf: int) -> list[Step]:
@@ -64,7 +64,7 @@ class HashTree:
 
 
 def _parents(nodes: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the level above: the parents of each two neighbours, and the last node if it has none."""
+    """Return the level above: the parent of each two neighbours, and the last node if it has no neighbour."""
     pairs = nodes.num_rows // 2
     left, right = (nodes.take(from_numpy(np.arange(first, 2 * pairs, 2))) for first in (0, 1))
     hashes = canonical.digests(canonical.fields([*left.columns, *right.columns]))

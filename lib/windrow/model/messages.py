@@ -31,7 +31,7 @@ TIMES = ("event_time", "received_at")
 DICTIONARY_COLUMNS = ("source", "key", "type")
 REQUIRED = (*DICTIONARY_COLUMNS, *TIMES)
 INVALID_VALUE = (
-    "_windrow_invalid_value"  # beside these columns: which value made a message invalid, where a mapping found it
+    "_windrow_invalid_value"  # an extra column: the value that made a message invalid, if a mapping found it
 )
 DEFAULTS = {"source": "", "sequence": None, "payload": None}
 
@@ -64,7 +64,7 @@ def with_dictionaries(messages: pa.Table) -> pa.Table:
 
 
 def with_room(messages: pa.Table) -> pa.Table:
-    """Return messages whose payloads are one array; many payload bytes need 64-bit offsets."""
+    """Return messages whose payloads fit one array, with 64-bit offsets if they have many bytes."""
     payload = messages["payload"]
     large = arrow.to_large_type(payload.type)
     if payload.nbytes < arrow.MAX_BYTES or large == payload.type:
@@ -101,7 +101,7 @@ def _column(table: pa.Table, name: str, type_: pa.DataType | None) -> pa.Chunked
 
 
 def convert_column(column: pa.ChunkedArray, type_: pa.DataType | None) -> pa.ChunkedArray:
-    """Return a column in a type; None is the default type of payloads. Raises ArrowException."""
+    """Return a column cast to a type; None is the default type of payloads. Raises ArrowException."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if type_ is None:

@@ -81,10 +81,10 @@ class BatchFilter:
         )
 
     def needed(self, batches: pa.Table, counting: pa.Array | None = None) -> tuple[pa.Table, Flags]:
-        """Return the batches that the decision needs, and which of them can change: their messages are needed too.
+        """Return the batches that the decision needs, and which of them can change and so need their messages.
 
-        Beside those that can change these are the windows next to a message. Of `batches` only the `counting` ones are
-        open (None: all). There may be very many, so rows are copied only when few are left.
+        The others have a window next to a message. Only the `counting` rows of `batches` are open (None: all). There
+        may be very many rows, so they are copied only when few are left.
         """
         near = self._near(batches) if counting is None else pc.and_(self._near(batches), counting)
         windows = filter_rows(batches.select(["source", "key", "window_start", "window_end"]), near)
@@ -96,7 +96,7 @@ class BatchFilter:
         return filter_rows(batches, boolean_array(chosen)), changing[needed]
 
     def _near(self, batches: pa.Table) -> pa.Array:
-        """Tell which batches have ended, or have the source of a message and the key of a message; all if unknown."""
+        """Tell which batches have ended, or have the source of some message and the key of some; all if unknown."""
         if self._names is None:
             return boolean_array(np.ones(batches.num_rows))
         source, key = (pc.is_in(batches[name], known) for name, known in self._names.items())
@@ -139,13 +139,13 @@ def _streams(batches: pa.Table, arrived: pa.Table) -> tuple[Ints, Ints]:
 
 
 def with_messages(batches: pa.Table, messages: pa.ChunkedArray) -> pa.Table:
-    """Return batches with these messages in the place of theirs."""
+    """Return batches with these messages in place of their own."""
     at = batches.schema.get_field_index(MESSAGES)
     return batches.set_column(at, batches.schema.field(at), messages)
 
 
 def no_messages() -> pa.Table:
-    """Return what arrived in a microbatch without messages."""
+    """Return the empty table of arrived messages, for a microbatch without any."""
     return pa.schema([("source", pa.string()), ("key", pa.string()), ("event_time", TIME)]).empty_table()
 
 
@@ -173,12 +173,12 @@ class OpenBatchTotals:
 
     @property
     def total(self) -> tuple[int, int, int]:
-        """Return how many batches, messages and bytes are open in all."""
+        """Return how many batches, messages and bytes are open in total."""
         batches, messages, size = self.counts.sum(axis=1).tolist()
         return batches, messages, size
 
     def passed_window_ends(self, passed: Floors) -> Floors:
-        """Return the clocks in `passed` that the end of an open window may have reached."""
+        """Return the clocks in `passed` that may have reached the end of an open window."""
         end = self.for_sources(passed.source).next_window_end
         rows = np.flatnonzero((end != UNKNOWN) & (end <= passed.floor))
         return Floors(passed.source.take(from_numpy(rows)), passed.floor[rows])

@@ -1,9 +1,9 @@
-"""The types of payloads: their names, and what payloads are compared by.
+"""The types of payloads: their names, and how payloads are compared.
 
 A payload is STRING, BINARY, DOUBLE, BIGINT, BOOLEAN, or a STRUCT of these. A ledger has one type, which never changes.
 Batching does not look inside payloads. Where messages must be told apart, payloads are compared by their bytes: text
 and bytes by their own, all others by their canonical form (`model.canonical`). `columnar.arrow.byte_count` says how
-many bytes a payload counts.
+many bytes a payload counts as.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _scalar(text: str) -> pa.DataType:
 
 
 def name(type_: pa.DataType) -> str:
-    """Return the name of a type of payloads, which `parse` reads."""
+    """Return the name of a payload type, as `parse` reads it."""
     if pa.types.is_struct(type_):
         return f"STRUCT<{', '.join(f'{field.name}: {NAMES[field.type]}' for field in type_)}>"
     return NAMES[type_]
@@ -61,9 +61,9 @@ def of_column(schema: pa.Schema) -> pa.DataType:
 
 
 def accepts_type(type_: pa.DataType, values: pa.DataType) -> bool:
-    """Tell whether a column has payloads of a type, or of one that becomes it without loss: smaller numbers, NULL.
+    """Tell whether a column has payloads of a type, or of one that converts to it without loss: smaller numbers, NULL.
 
-    The fields of a struct go by their names; one that the column lacks is NULL.
+    Fields of a struct are matched by name; a field that the column lacks is NULL.
     """
     is_, values = pa.types, to_plain_type(values)
     if is_.is_null(values) or values == type_:

@@ -1,4 +1,4 @@
-"""Text from data as it may be shown: a device chooses its key, and a key must not steer the terminal that shows it."""
+"""Make text from data safe to show: a device chooses its key, and a key must not control the terminal that shows it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-# Controls but line feed and tab, what changes the direction of text, line separators, and what no encoding knows.
+# Control characters except line feed and tab, direction marks, line separators, surrogates, the BOM, noncharacters.
 UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]"
 )
@@ -21,7 +21,7 @@ def printable(text: str) -> str:
 def json_text(
     document: Any, encoding: str = "utf-8", indent: int | None = None, default: Callable[[Any], Any] | None = None
 ) -> str:
-    """Return a document as JSON in which what is unsafe, or not in the encoding, is escaped as JSON escapes it."""
+    """Return a document as JSON, with JSON escapes for characters that are unsafe or not in the encoding."""
     unicode = encoding.lower().startswith("utf")
     return UNSAFE.sub(_escape_long, json.dumps(document, indent=indent, default=default, ensure_ascii=not unicode))
 

@@ -17,8 +17,8 @@ from windrow.model.payload import comparable
 def rejection_rows(messages: pa.Table, version: Ints, refused: list[pa.Table], microbatch: int | None) -> pa.Table:
     """Return the rows of `rejected_messages`, in the order of `messages`; `refused` are tables of `admission.REFUSED`.
 
-    `messages` must have all messages of these streams and versions, because the id of a rejection is its place among
-    them.
+    `messages` must contain all messages of these streams and versions, because the id of a rejection has its place
+    among them.
     """
     rows = pa.concat_tables(refused).sort_by("row")
     row = to_numpy(rows["row"])
@@ -42,7 +42,7 @@ def _ids(content: pa.Table, version: Ints, ordinal: Ints) -> pa.Array:
 
 
 def _ordinals(messages: pa.Table, version: Ints, row: Ints) -> Ints:
-    """Return for each of some rows how many messages of its stream and version come before it.
+    """Return, for each of some rows, how many messages of its stream and version come before it.
 
     The order is (received_at, sequence, event_time, type, invalid value, payload), NULL first. Nearly all differ in
     `received_at`. Only ties that contain a requested row are compared in full.

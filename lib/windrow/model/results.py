@@ -50,7 +50,7 @@ class CommittedMicrobatch:
         return {name: milliseconds for name, milliseconds in took.items() if milliseconds is not None}
 
     def history(self) -> dict[str, object]:
-        """Return what the history records of it, by column."""
+        """Return what the history records of the microbatch, by column."""
         return {column: getattr(self, name) for name, column in RECORDED.items()}
 
 

@@ -17,9 +17,9 @@ SUMMARY = pa.schema(
 
 
 def summarise_messages(messages: pa.Table, latest: int) -> pa.Table:
-    """Return for each (version, source) the rows, and the first and last stamp of those that move a clock.
+    """Count the rows of each (version, source), and find the first and last stamp of those that move a clock.
 
-    `combine` merges the summaries of parts, so parts can be summarised anywhere.
+    `merge_summaries` merges the summaries of parts, so parts can be summarised anywhere.
     """
     refused_rows = reject_inadmissible(messages, latest)["row"].to_numpy()
     moves = np.ones(messages.num_rows, np.bool_)

@@ -1,15 +1,15 @@
 """Depot and ledger: the columns, names and ids that both engines agree on.
 
-The ledger is one table, and it only grows. A row's `state` says what it is: `closed`, `rejected` and `microbatch` are
-*final*. *Live* are `progress` (where we are) and `partial`, which every microbatch reads, and `open` (a batch that may
-still grow), which is read when it can change; in the ledger of a topology all that is not final is live, and the rows
-of its states are read as open batches are.
+The ledger is one table, and it only grows. A row's `state` says what it is: `closed`, `rejected`, `microbatch` and what
+amendments add are *final*. The other states are *live*: `progress` (where we are), which every microbatch reads, and
+`partial` and `open` (a batch that may still grow), which are read when they can change. In the ledger of a topology
+everything that is not final is live, and the rows of its states are read like open batches.
 
-No row is ever updated. A live row is a *version* of its id: a commit writes the rows that it changes again, with its
-`revision`, one more than that of the commit before. Of the versions of an id the one with the greatest revision counts,
-unless it is a *tombstone* (`deleted`). A fold, which changes nothing that counts, drops the others from time to time;
-`folded` rows are the only versions of their ids in their partition. Only `id`, `state`, `revision` and `folded` are
-never NULL.
+No row is ever updated. A live row is a *version* of its id: a commit writes each row that it changes again, with the
+commit's `revision`, one more than that of the previous commit. Of the versions of an id, the one with the greatest
+revision counts, unless it is a *tombstone* (`deleted`). A fold, which changes nothing that counts, drops the others
+from time to time; `folded` rows are the only versions of their ids in their partition. Only `id`, `state`, `revision`
+and `folded` are never NULL.
 
 Ids are readable and injective: a kind, then components joined by `/`, with `%`, `/` and NUL percent-encoded and a NULL
 component written as `%N`.
@@ -32,7 +32,7 @@ from windrow.model.commits import FEED
 from windrow.model.durations import microseconds
 
 SCHEMA_VERSION = 8
-AMENDMENT = ("amended", "superseded")  # the states of what amendments add
+AMENDMENT = ("amended", "superseded")  # the states of rows that amendments add
 DAMAGED = "It was damaged from outside. RESTORE it to an earlier version, or replay the depot into a new ledger."
 FINAL = ("closed", "rejected", "microbatch", *AMENDMENT)
 OPEN = "open"
@@ -45,14 +45,14 @@ CHANGED = "changed"  # column of a row on an executor: False for an open batch t
 DELETED = "deleted"  # column of a version: True for a tombstone
 WHOLE = "whole"  # column of a version of an open batch: False if it has only the messages that came with it
 PARTITIONS = ("state", "folded")
-OF_VERSION = "@"  # between a column of a state and its version, in the name of a column; states declare none with it
+OF_VERSION = "@"  # separates a state's column from its version in a column name; states declare no column with it
 
 DEPOT_COMMENT = "Windrow depot: messages, appended and never changed"
 LEDGER_COMMENT = "Windrow ledger: batches, rejections, progress and history"
 # Opening a table reads its last checkpoint and each commit after it. A hundred commits, delta-rs's default interval,
 # took three times as long as the checkpoint.
 PROPERTIES = {FEED: "true", "delta.enableDeletionVectors": "false", "delta.checkpointInterval": "10"}
-# A commit that read the ledger is refused if another one has added rows to what it read.
+# A commit that read the ledger is refused if another commit has added rows to what it read.
 LEDGER_PROPERTIES = PROPERTIES | {"delta.isolationLevel": "Serializable"}
 
 # Columns of every row: which commit of the ledger wrote it, whether it is a tombstone, whether a batch has all of its
@@ -97,7 +97,7 @@ def rejected_fields(payload: pa.DataType) -> list[tuple[str, pa.DataType]]:
 FILLED_HEADER = ("source", "key", "part", "window_start", "window_end", "message_count")  # of a batch
 REQUIRED_COLUMNS = (*FILLED_HEADER, "messages")
 BATCH_COLUMNS = [name for name, _ in batch_fields(pa.string())]
-BATCH_KEY = ("id", "source", "key", "part", "window_start", "window_end")  # the columns that name a batch
+BATCH_KEY = ("id", "source", "key", "part", "window_start", "window_end")  # the columns that identify a batch
 REJECTED = [name for name, _ in rejected_fields(pa.string())]
 VERSIONS = pa.list_(pa.struct([("version", pa.int64()), ("messages", pa.int64()), ("fingerprint", pa.string())]))
 CLOCKS = pa.list_(
@@ -123,10 +123,10 @@ RAW_FIELDS = [
 ]  # fmt: skip
 
 OF_PARTIAL = ("received_at", "reason")  # other columns of bytes that are in no message yet
-RAW_REJECTED = ["raw_source", "chunk", "offset", "content"]  # the ones in rejections by the format
-RAW_HISTORY = ["bytes_read", "bytes_framed", "bytes_rejected", "bytes_repeated", "format"]  # the ones in microbatches
+RAW_REJECTED = ["raw_source", "chunk", "offset", "content"]  # those in rejections by the format
+RAW_HISTORY = ["bytes_read", "bytes_framed", "bytes_rejected", "bytes_repeated", "format"]  # those in microbatches
 
-# Columns of a superseded row: the id of what is superseded, and of the amended batch that has its first message.
+# Columns of a superseded row: the id of the row that it supersedes, and of the amended batch with its first message.
 SUPERSEDED_FIELDS = [("superseded_id", pa.string()), ("superseded_by", pa.string())]
 
 PROGRESS_FIELDS = [
@@ -142,7 +142,7 @@ PROGRESS_FIELDS = [
 APPENDED = pa.list_(pa.struct([("output", pa.string()), ("rows", pa.int64())]))
 
 # Additional columns of a topology's ledger: the depot of a row, up to which time its next version is read, events,
-# options, which of these were used, the number and time that all attempts at a microbatch have in common, the time up
+# options, which of these were used, the number and time that all attempts at a microbatch share, the time up
 # to which timers fired, what it appended to outputs, the token of the last commit that changed more than a pause, an
 # option or the settings, the states whose columns changed, and the depots that were overtaken because their feeders
 # stood still.
@@ -155,7 +155,7 @@ TOPOLOGY_FIELDS = [
     ("state_token", pa.string()), ("migrated", pa.list_(pa.string())), ("overtook", pa.list_(pa.string())),
 ]  # fmt: skip
 
-# The depot version up to which a ledger had read before a time. For a topology it is one row per depot, with the
+# The depot version up to which a ledger had read before a time. A topology has one row per depot, at most at the
 # current position, because a rollback may have moved it back.
 REACHED = """
 SELECT max(CASE WHEN state = 'microbatch' AND {started} < {before:d} THEN depot_version END) AS reached,
@@ -172,7 +172,7 @@ def ledger_schema(payload: pa.DataType | None = None, *, raw: bool = False) -> p
     """Return all columns of the ledger, `id` and `state` first; `raw` for one over a raw depot."""
     kind = payload or pa.string()
     # Delta keeps statistics of the first 32 columns: readers skip files by them, verify compares them with rows, and a
-    # fold knows by them which files belong to the latest commits.
+    # fold finds the files of the latest commits with them.
     fields: dict[str, pa.DataType] = {"id": pa.string(), "state": pa.string(), "revision": pa.int64()}
     groups = (batch_fields(kind), rejected_fields(kind), HISTORY, PROGRESS_FIELDS, ROW_FIELDS, SUPERSEDED_FIELDS)
     for group in (*groups, RAW_FIELDS if raw else []):
@@ -192,14 +192,14 @@ def topology_schema(*, raw: bool = False) -> pa.Schema:
 
 
 def control_schema(ledger: pa.Schema) -> pa.Schema:
-    """Return those columns of a ledger that control rows have."""
+    """Return the columns that control rows of a ledger have."""
     groups = (PROGRESS_FIELDS, ROW_FIELDS, RAW_FIELDS, TOPOLOGY_FIELDS)
     own = {"id", "state", *OF_PARTIAL, *(name for group in groups for name, _ in group)}
     return pa.schema([field for field in ledger if field.name in own])
 
 
 def partial_schema(ledger: pa.Schema) -> pa.Schema:
-    """Return the columns of a ledger, but the id, that tell what is unfinished of a raw source."""
+    """Return the columns of a ledger, except the id, that describe the unfinished bytes of a raw source."""
     names = {"raw_source", "chunk", "last", "content", "framing", "digests", "received_at", "depot_version", "depot"}
     return pa.schema([field for field in ledger if field.name in names])
 
@@ -230,8 +230,8 @@ def rows_that_count(ledger: str) -> str:
     return f"SELECT * FROM {ledger} WHERE NOT ({ARE_LIVE}) UNION ALL {live_rows(ledger)}"
 
 
-# Expressions of Spark's SQL over the `parts` of an open batch, which are revision, whole and messages of each version:
-# the messages from the last whole one on, whether a part is whole, and the messages in the order of a batch.
+# Spark SQL expressions over the `parts` of an open batch, which are revision, whole and messages of each version:
+# the messages from the last whole part on, whether a part is whole, and the messages in the order of a batch.
 JOINED = """flatten(transform(array_sort(
   filter(parts, p -> p.revision >= coalesce(array_max(transform(filter(parts, w -> w.whole), w -> w.revision)), 0)),
   (a, b) -> CASE WHEN a.revision < b.revision THEN -1 WHEN a.revision > b.revision THEN 1 ELSE 0 END
@@ -243,7 +243,7 @@ IN_ORDER = f"""array_sort({JOINED}, (a, b) -> CASE
 
 
 def open_batches(ledger: str, columns: Sequence[str] = BATCH_COLUMNS) -> str:
-    """Return the query of Spark's SQL for columns of the open batches of a table reference.
+    """Return the Spark SQL query for columns of the open batches of a table reference.
 
     A query over it that does not name `messages` reads none.
     """
@@ -258,7 +258,7 @@ def open_batches(ledger: str, columns: Sequence[str] = BATCH_COLUMNS) -> str:
 
 
 def spark_rows_that_count(ledger: str, columns: Sequence[str]) -> str:
-    """Return the query of Spark's SQL for the final rows of a table with these columns, and the versions that count.
+    """Return the Spark SQL query for the final rows of a table with these columns, and the versions that count.
 
     Open batches have the messages of all their versions.
     """
@@ -283,7 +283,7 @@ def reads_raw_depot(names: Iterable[str]) -> bool:
 
 
 def reached_query(columns: Iterable[str], ledger: str, started: str, before: int) -> str:
-    """Return the query that tells up to which version of which depot a ledger with these columns had read it.
+    """Return the query for the version up to which a ledger with these columns had read each depot.
 
     `started` is `started_at` in microseconds, as an SQL expression of the caller; `before` is the time.
     """
@@ -293,7 +293,7 @@ def reached_query(columns: Iterable[str], ledger: str, started: str, before: int
 
 
 def reached_version(rows: Iterable[Any], depot_id: str) -> int:
-    """Return the version up to which a depot was read from the rows of `reached`; -1 for none."""
+    """Return, from the rows of `reached_query`, the version up to which a depot was read; -1 for none."""
     positions = [row["reached"] for row in rows if row["depot_id"] == depot_id and row["reached"] is not None]
     return int(positions[0]) if positions else -1
 
@@ -322,7 +322,7 @@ def identifier(kind: str, *components: pa.Array) -> pa.Array:
 def views(ledger: str, *, raw: bool = False) -> dict[str, str]:
     """Return the SQL of each view over the ledger, which is a table reference such as ``delta.`path` ``.
 
-    Those over the ledger of a raw depot say of rejections which bytes they are, and of microbatches how many.
+    Over the ledger of a raw depot, they also have the bytes of rejections and the byte counts of microbatches.
     """
     beside = {name: [f"`{name_}`" for name_ in of] if raw else [] for name, of in _RAW_VIEWS.items()}
     batch, rejected = ", ".join(BATCH_COLUMNS), ", ".join([*REJECTED, *beside["rejected_messages"]])

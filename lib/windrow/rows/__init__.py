@@ -1,1 +1,1 @@
-"""Rows where they are: in an Arrow table of this process, or in a frame on Spark's executors."""
+"""Rows, wherever they are: in an Arrow table of this process, or in a frame on Spark's executors."""

@@ -24,7 +24,7 @@ class ArrowRows:
 
     @property
     def count(self) -> int:
-        """Return how many there are."""
+        """Return how many rows there are."""
         return int(self.content.num_rows)
 
     def versions(self) -> dict[int, int]:
@@ -33,7 +33,7 @@ class ArrowRows:
         return dict(zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True))
 
     def map(self, function: Function, schema: pa.Schema) -> ArrowRows:
-        """Return what a function makes of the rows."""
+        """Return the result of a function on the rows."""
         return ArrowRows(function(self.content))
 
     def table(self) -> pa.Table:

@@ -24,7 +24,7 @@ Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 LARGE = 10_000  # rows of a chunk that is worth a Spark task
 IN_UTC: dict[str, Any] = (
     {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
-)  # before 4.2 always
+)  # Spark before 4.2 always uses UTC
 
 
 def schema_of(frame: DataFrame) -> pa.Schema:
@@ -37,7 +37,7 @@ def frame_of(session: SparkSession, table: pa.Table) -> DataFrame:
 
     Spark loses the rows after an empty chunk, so empty chunks are removed. It refuses nested columns without chunks,
     and Spark Connect refuses tables without rows, so an empty table is created with explicit types. It fails with a
-    column of lists that begins within a longer array, so such a column is copied.
+    column of lists that begins within a longer array, so that column is copied.
     """
     if table.num_rows == 0:
         return session.createDataFrame(table.schema.empty_table(), from_arrow_schema(table.schema))
@@ -62,9 +62,9 @@ def _apart(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 @dataclass(frozen=True, slots=True)
 class FrameRows:
-    """The rows of a frame; `conform` gives what Spark returns of them the types of the rows.
+    """The rows of a frame; `conform` casts what Spark returns to the types of the rows.
 
-    `known` is how many there are, None if Spark has to count them.
+    `known` is how many rows there are, None if Spark has to count them.
     """
 
     content: DataFrame
@@ -74,7 +74,7 @@ class FrameRows:
 
     @property
     def count(self) -> int:
-        """Return how many there are."""
+        """Return how many rows there are."""
         return self.content.count() if self.known is None else self.known
 
     def versions(self) -> dict[int, int]:
@@ -84,7 +84,7 @@ class FrameRows:
         return dict(zip(counted["version"].to_pylist(), counted["count"].to_pylist(), strict=True))
 
     def map(self, function: Function, schema: pa.Schema) -> FrameRows:
-        """Return what a function makes of each part of the rows on the executors."""
+        """Return the results of a function on each part of the rows, on the executors."""
         mapped = self.content.mapInArrow(_each(function, self.conform), from_arrow_schema(schema))
         return FrameRows(mapped, partial(_cast, schema))
 
@@ -98,7 +98,7 @@ class FrameRows:
 
 
 def all_rows_at_once(function: Function) -> Batches:
-    """Return what a task does that passes all of its rows to a function at once; it does nothing without rows."""
+    """Return a task that passes all of its rows to a function at once, and does nothing without rows."""
 
     def once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if rows := list(batches):

@@ -1,4 +1,4 @@
-"""What a microbatch may ask of rows, wherever they are."""
+"""What a microbatch may do with rows, wherever they are."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ class Rows(Protocol):
 
     @property
     def processed_on(self) -> str:
-        """Return where the rows are: `driver` or `executors`."""
+        """Return where the rows are: `driver`, `executors` or `parts`."""
 
     @property
     def count(self) -> int:
-        """Return how many there are."""
+        """Return how many rows there are."""
 
     def versions(self) -> dict[int, int]:
         """Return how many rows each depot version has."""
 
     def map(self, function: Function, schema: pa.Schema) -> Rows:
-        """Return what a function makes of each part of the rows, computed where they are."""
+        """Return the results of a function on each part of the rows, computed where they are."""
 
     def table(self) -> pa.Table:
-        """Bring the rows here."""
+        """Bring the rows to this process."""
 
     def frame(self, session: SparkSession) -> DataFrame:
         """Return the rows as a frame."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-# Spark's default is INT96 nanoseconds, in which a time outside 1677 to 2262 (in a rejection) would be read wrong.
+# Spark's default, INT96 nanoseconds, would misread a time outside 1677 to 2262 (in a rejection).
 WHOLE_TIMES = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 
 # Expressions give the same values whatever the session's settings; times without a zone are UTC.
@@ -25,7 +25,7 @@ INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.facto
 FEW_ROWS = 2_000
 MAX_ROWS, MAX_BYTES = (f"spark.sql.execution.arrow.max{of}PerBatch" for of in ("Records", "Bytes"))
 FEW_AT_ONCE = {MAX_ROWS: "4"}
-FEW_BYTES = {MAX_ROWS: "1000000", MAX_BYTES: "16777216"}  # many small rows at a time, where Spark has it
+FEW_BYTES = {MAX_ROWS: "1000000", MAX_BYTES: "16777216"}  # many small rows at a time, if Spark has the setting
 NOTE = "spark.databricks.delta.commitInfo.userMetadata"  # user metadata of a commit, shown in the table's history
 
 
@@ -33,7 +33,7 @@ NOTE = "spark.databricks.delta.commitInfo.userMetadata"  # user metadata of a co
 def session_with(session: SparkSession, settings: Mapping[str, str | None]) -> Iterator[None]:
     """Set session settings for one statement (None unsets one), and restore the previous ones.
 
-    Serverless takes few settings. The statement runs without those that are refused.
+    Serverless Spark accepts few settings. The statement runs without those that are refused.
     """
     before: dict[str, str | None] = {}
     for name, value in settings.items():

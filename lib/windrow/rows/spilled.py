@@ -1,8 +1,8 @@
 """Rows on the disk of this process, in parts that each have all rows of some keys: for a version larger than memory.
 
-The rows of each key go to one of many buckets; chunks of a raw depot go by their raw source. All are in one temporary
-file, which has no name: it is gone with the process, however that ends. A part is as many buckets as fit into memory
-together.
+The rows of each key go to one of many buckets; chunks of a raw depot go by their raw source. All buckets are in one
+temporary file without a name, which is gone when the process ends, for whatever reason. A part is as many buckets as
+fit into memory together.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ BUCKETS = 256
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How much fits into memory: `most` of what `size` counts in a table; rows with one value of `by` stay together.
+    """How much fits into memory: `most`, as `size` counts a table. Rows with the same value of `by` stay together.
 
-    `unit` says what is counted, for people.
+    `unit` says what is counted, for error messages.
     """
 
     by: str
@@ -46,18 +46,18 @@ class Room:
 
     @classmethod
     def of_messages(cls, most: int) -> Room:
-        """Return the room for so many messages."""
+        """Return the room for at most `most` messages."""
         return cls("key", most, lambda messages: int(messages.num_rows), "messages of one key, or of a few")
 
     @classmethod
     def of_chunks(cls, most: int) -> Room:
-        """Return the room for chunks of so many bytes."""
+        """Return the room for chunks of at most `most` bytes."""
         return cls("raw_source", most, lambda chunks: int(chunks.nbytes), "bytes of one raw source, or of a few")
 
 
 @dataclass(frozen=True, slots=True)
 class SpilledRows:
-    """Rows in a `file`: `parts` has the numbers of the buckets of each part, `places` where those of a bucket are."""
+    """Rows in a `file`: `parts` has the numbers of each part's buckets, `places` where each bucket's tables begin."""
 
     file: IO[bytes]
     places: Mapping[int, list[int]]
@@ -67,10 +67,10 @@ class SpilledRows:
 
     @classmethod
     def of(cls, rows: Iterable[pa.Table], room: Room, file: IO[bytes]) -> SpilledRows:
-        """Spill tables of rows into a file, to be read in parts for which there is room.
+        """Spill tables of rows into a file, to be read in parts that fit the room.
 
-        Raises IncompatibleTableError for keys that have more rows and cannot be parted, TableUnwritableError for a full
-        disk.
+        Raises IncompatibleTableError for keys that exceed it, because a key cannot be split, TableUnwritableError for a
+        full disk.
         """
         places, counts, by_version = defaultdict[int, list[int]](list), Counter[int](), Counter[int]()
         for table in rows:
@@ -82,7 +82,7 @@ class SpilledRows:
 
     @property
     def count(self) -> int:
-        """Return how many there are."""
+        """Return how many rows there are."""
         return self.by_version.total()
 
     def versions(self) -> dict[int, int]:
@@ -90,7 +90,7 @@ class SpilledRows:
         return dict(self.by_version)
 
     def tables(self) -> Iterator[tuple[pa.Table, frozenset[int]]]:
-        """Yield the rows part by part, each with the numbers of its buckets; the first has those without rows too."""
+        """Yield the rows part by part, with the numbers of its buckets; the first part also has those without rows."""
         # guard: buckets-without-rows
         others = frozenset(range(BUCKETS)) - self.places.keys()
         for part in self.parts:
@@ -103,7 +103,7 @@ class SpilledRows:
         return pa.concat_tables([_read(self.file, place) for number in part for place in self.places[number]])
 
     def map(self, function: Function, schema: pa.Schema) -> ArrowRows:
-        """Return what a function makes of each part of the rows."""
+        """Return the results of a function on each part of the rows."""
         return ArrowRows(pa.concat_tables([schema.empty_table(), *(function(rows) for rows, _ in self.tables())]))
 
     def table(self) -> pa.Table:
@@ -117,7 +117,7 @@ class SpilledRows:
 
 @dataclass(frozen=True, slots=True)
 class SpilledTable:
-    """A table in a `file`, and a function of it, computed where it is read."""
+    """A table in a `file`, and functions that are applied when it is read."""
 
     file: IO[bytes]
     place: int
@@ -140,7 +140,7 @@ class SpilledTable:
         return dict(self.by_version)
 
     def map(self, function: Function, schema: pa.Schema) -> SpilledTable:
-        """Return what a function makes of the rows."""
+        """Return the result of a function on the rows."""
         return replace(self, functions=(*self.functions, function))
 
     def table(self) -> pa.Table:

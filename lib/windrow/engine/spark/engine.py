@@ -47,9 +47,9 @@ from windrow.settings.settings import Settings
 
 FIRST = "windrow_first_rows"
 ON_DATABRICKS = "DATABRICKS_RUNTIME_VERSION"  # there a path without a scheme is not on the local disk
-# As the client of Unity Catalog in Delta 4.4 says it (UCDeltaCatalogClientImpl.applyRequiredProperties).
+# As Unity Catalog's client in Delta 4.4 words it (UCDeltaCatalogClientImpl.applyRequiredProperties).
 REQUIRED = re.compile(r"catalog requires table property '([^']+)'='([^']*)'")
-FENCE = {"delta.isolationLevel"}  # of a ledger, where Delta refuses a commit beside another one
+FENCE = {"delta.isolationLevel"}  # with it, Delta refuses concurrent commits to a ledger
 ASKING = "windrow-asks-whether-delta-skips-this"
 
 
@@ -111,7 +111,7 @@ class SparkEngine(Engine):
         """Return the path of a table for commands without Spark.
 
         None if the table does not exist, if its catalog has commits that are not in its log, or if a platform's catalog
-        may refuse others than its own session to read its files.
+        may let only its own session read the files.
         """
         location = place
         if is_catalog_name(place):
@@ -142,9 +142,9 @@ class SparkEngine(Engine):
         return self._paths[place]
 
     def names_files(self, place: str) -> bool:
-        """Tell whether `input_file_name()` says in a stream of a table which file a row is from.
+        """Tell whether `input_file_name()` in a stream of a table returns the file that a row is from.
 
-        A platform may refuse the function, and does not say it of a table that a catalog manages.
+        A platform may refuse the function, and returns no file for a table that a catalog manages.
         """
         try:
             self._session.range(0).select(F.input_file_name()).schema  # noqa: B018 - a property that is asked for
@@ -173,11 +173,11 @@ class SparkEngine(Engine):
         return SparkMaintenance(self._session, reference(place), role, lambda: self.lock(place))
 
     def side_files(self, place: str) -> SideFiles:
-        """Return the small texts beside a table; for one in a catalog in the table `<name>_plans`.
+        """Return the small texts beside a table; those of a catalog table are in the table `<name>_plans`.
 
         Raises TableMissingError.
 
-        A catalog does not let anybody write into the directory of a table.
+        A catalog does not let us write into the directory of a table.
         """
         path = self.local_path(place)
         if path is not None:
@@ -193,7 +193,7 @@ class SparkEngine(Engine):
     def transaction(self, place: str, application: str, last_version: int) -> int | None:
         """Return the last version in the log of a table for a transaction id; not locally, at most `last_version`.
 
-        There a binary search asks Delta which versions it would skip.
+        If the table is not local, a binary search asks Delta which versions it would skip.
         """
         path = self.local_path(place)
         if path is not None:
@@ -204,7 +204,7 @@ class SparkEngine(Engine):
     def free_number(self, place: str, application: str, least: int) -> int:
         """Return the first number from `least` on that the log of a table has not recorded for a transaction id.
 
-        Not locally, Delta is asked which numbers it would skip: at least one.
+        If the table is not local, Delta is asked which numbers, at least one, it would skip.
         """
         if (path := self.local_path(place)) is not None:
             return number_after(str(path), application, least)
@@ -216,7 +216,7 @@ class SparkEngine(Engine):
         return least + self._first_free(place, application, range(least, least + span - 1))
 
     def _first_free(self, place: str, application: str, numbers: range) -> int:
-        """Return how many of the numbers, which are the first ones, are recorded for a transaction id."""
+        """Return how many of the numbers are recorded for a transaction id; these come first."""
         return bisect_left(numbers, True, key=lambda number: not self._skips(place, (application, number)))
 
     def _skips(self, place: str, transaction: tuple[str, int]) -> bool:
@@ -228,14 +228,14 @@ class SparkEngine(Engine):
         row = self._root.range(1).select(F.raise_error(F.lit(ASKING)).cast(kind).alias(name))
         try:
             self.append_written(place, row.write.option("compression", ASKING), transaction)
-        except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
+        except Exception as error:  # a PySparkException, or whatever the bridge to Java raises
             if ASKING in str(error):
                 return False
             raise unwritable_error(place, "depot", error) from error
         return True
 
     def append_written(self, place: str, writer: DataFrameWriter, transaction: tuple[str, int]) -> None:
-        """Append what a writer of Spark has to a table, unless its log has this transaction."""
+        """Append the rows of a Spark writer to a table, unless its log has this transaction."""
         writer = writer.format("delta").mode("append")
         writer = writer.option("txnAppId", transaction[0]).option("txnVersion", transaction[1])
         writer.saveAsTable(reference(place)) if is_catalog_name(place) else writer.save(place)
@@ -248,7 +248,7 @@ class SparkEngine(Engine):
         try:
             with self.lock(place, self.settings.fsync), session_with(self._session, WHOLE_TIMES):
                 self.append_written(place, frame.write.option("userMetadata", note), transaction)
-        except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
+        except Exception as error:  # a PySparkException, or whatever the bridge to Java raises
             raise unwritable_error(place, "depot", error) from error
         application, number = transaction
         # guard: later-plan-told-on-spark
@@ -284,7 +284,7 @@ class SparkEngine(Engine):
                 f"CREATE TABLE IF NOT EXISTS {reference(place)} USING DELTA {by and f'PARTITIONED BY ({by})'} "
                 f"COMMENT '{comment}' TBLPROPERTIES ({listed}) AS SELECT * FROM {FIRST}"
             )
-        except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
+        except Exception as error:  # a PySparkException, or whatever the bridge to Java raises
             if required := _read_requirements(error, properties):
                 self._create_table(place, rows, {**properties, **required}, comment, by)
                 return
@@ -301,7 +301,7 @@ class SparkEngine(Engine):
 
 
 def _read_requirements(error: Exception, properties: Mapping[str, str]) -> dict[str, str]:
-    """Return what a catalog requires of a table in place of one of the properties; nothing that breaks the fence."""
+    """Return the properties that a catalog requires in place of the given ones; none if they break the fence."""
     needs = dict(REQUIRED.findall(str(error)))
     # guard: required-spares-the-fence
     spared = needs.keys() & FENCE

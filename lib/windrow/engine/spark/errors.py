@@ -63,7 +63,7 @@ def translate_error(error: Exception) -> Exception:
 
 
 def of_functions(error: Exception, bugs: tuple[type[Exception], ...]) -> Exception | None:
-    """Return the error for a refused `combine` on an executor, or for a bug in Python there, None for another one."""
+    """Return the error for a refused `combine` or a Python bug on an executor, None for any other error."""
     if refused := REFUSED.search(str(error)):
         return TopologyError(refused[1], "Check its type.")
     raised = RAISED.findall(str(error)) if isinstance(error, PythonException) else []
@@ -76,7 +76,7 @@ def of_functions(error: Exception, bugs: tuple[type[Exception], ...]) -> Excepti
 
 
 def _of_python(text: str) -> Exception | None:
-    """Return the error for one in the Python of an executor, None if it is not known."""
+    """Return the error for a known failure in an executor's Python, None for any other."""
     if absent := ABSENT.search(text):
         return EngineUnavailableError(
             f"the Python of Spark's executors has no module {absent[1]!r}",

@@ -19,7 +19,7 @@ from windrow.model.commits import note_of
 
 @dataclass(frozen=True, slots=True)
 class SparkJournal(Journal):
-    """Notes in commits by Spark, which each replace one row: Spark leaves out a commit without files."""
+    """Notes in Spark commits, each of which replaces one row: Spark skips a commit without files."""
 
     session: SparkSession
     location: str
@@ -30,7 +30,7 @@ class SparkJournal(Journal):
         for attempt in range(ATTEMPTS):
             try:
                 self._replace(row, json.dumps(note))
-            except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
+            except Exception as error:  # a PySparkException, or whatever the bridge to Java raises
                 if attempt + 1 == ATTEMPTS:
                     raise unwritable_error(self.location, "ledger", error) from error
             else:

@@ -1,4 +1,4 @@
-"""Read Delta's log of a table with Spark, for storage that only Spark can reach."""
+"""Read a table's Delta log with Spark, for storage that only Spark can reach."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SparkLog:
     """The log of a table that Spark knows by `reference`, such as ``delta.`path` ``.
 
     Each statement lists the log and reads entries, which are requests to an object store. So what was read is kept, and
-    used again as long as the latest commit, as DESCRIBE HISTORY shows it, is the same.
+    reused as long as the latest commit, as DESCRIBE HISTORY shows it, is the same.
     """
 
     session: SparkSession
@@ -47,7 +47,7 @@ class SparkLog:
             id_, feed = self._table.id, self._table.has_change_feed
         else:
             properties = detail(self.session, self.reference)
-            if properties is None:  # it has just gone
+            if properties is None:  # it has just been dropped
                 return None
             id_, feed = properties["id"], properties["properties"].get(FEED) == "true"
         schema = to_plain_types(self.session.sql(f"SELECT * FROM {self.reference} LIMIT 0").toArrow()).schema
@@ -60,7 +60,7 @@ class SparkLog:
         return None if commits is None else (int(commits["version"]), commits["userMetadata"])
 
     def bytes_added(self, after: int, last_version: int) -> dict[int, int]:
-        """Return how many bytes the files have that each version added, as `DeltaRsLog.bytes_added` does."""
+        """Return how many bytes each version added in files, as `DeltaRsLog.bytes_added` does."""
         sizes = {}
         for commit in self._since(after + 1, last_version):
             added = self._added.get(commit["version"])
@@ -71,13 +71,13 @@ class SparkLog:
         return {version: int(size) for version, size in sizes.items() if size and after < version <= last_version}
 
     def commits(self, since: int | None = None, last_version: int | None = None) -> list[Commit]:
-        """Return what the log says of its commits in order, from version `since` on, up to `last_version` or later."""
+        """Return the commits in the log, in order, from version `since` on, up to `last_version` or later."""
         result = self._history() if since is None else self._since(max(since, 0), last_version)
         # The fingerprint leaves out the time: Spark reports that of the log's file, which differs in a copied table.
         return commits(self._count_rows(result), int, ("operation", "operationMetrics"), "spark")
 
     def recent(self, number: int) -> list[dict[str, Any]]:
-        """Return so many of the latest commits, newest first; none if there is no table."""
+        """Return the latest `number` commits, newest first; none if there is no table."""
         return [] if self._newest(1) is None else self._history(number)
 
     def history(self, since: int) -> list[dict[str, Any]]:
@@ -90,7 +90,7 @@ class SparkLog:
         return [(note_of(commit), rows_added(commit)) for commit in reversed(commits)]
 
     def files_added(self, first: int, last: int) -> tuple[dict[str, int], set[int]]:
-        """Return the names of the files that versions added, with the version; and which versions removed rows."""
+        """Return the names of the files that versions added, each with its version, and which versions removed rows."""
         added = self._list_added(range(first, last + 1))
         names = {name: version for version, files in added.items() for name in files.names}
         return names, {version for version, files in added.items() if files.removed}
@@ -124,7 +124,7 @@ class SparkLog:
         return [commit for version, commit in self._commits.items() if version >= since]
 
     def _newest(self, number: int) -> dict[str, Any] | None:
-        """Read so many of the latest commits, and return the last one, None when there is no table.
+        """Read the latest `number` commits, and return the newest, None when there is no table.
 
         Raises IncompatibleTableError for a table that is not Delta.
         """
@@ -137,7 +137,7 @@ class SparkLog:
             return None
 
     def _latest(self, number: int) -> list[dict[str, Any]]:
-        """Return so many of the latest commits, newest first, and keep them; forget those of a table that was here."""
+        """Return the latest `number` commits, newest first, and keep them; forget those of an earlier table here."""
         commits = self._history(number)
         last = self._commits.get(max(self._commits, default=-1))
         # guard: spark-log-followed
@@ -153,7 +153,7 @@ class SparkLog:
         statement = f"DESCRIBE HISTORY {self.reference}" + (f" LIMIT {limit:d}" if limit else "")
         try:
             return [commit.asDict() for commit in self.session.sql(statement).selectExpr(*COLUMNS).collect()]
-        except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
+        except Exception as error:  # a PySparkException, or whatever the bridge to Java raises
             location = self.reference.removeprefix("delta.").strip("`")
             if explain_store_error(error, location) is not None:
                 raise unreadable_error(location, "table", error) from error
@@ -185,7 +185,7 @@ def detail(session: SparkSession, reference: str) -> dict[str, Any] | None:
     return row
 
 
-# The second one: Spark's own catalog knows names of two parts, and took the first of three as part of the schema.
+# The second one: Spark's own catalog knows names of two parts, and took the first of three parts for a schema's.
 NO_SCHEMA = ("SCHEMA_NOT_FOUND", "REQUIRES_SINGLE_PART_NAMESPACE")
 DETAILS = ("id", "location", "format", "properties", "tableFeatures")
 NO_TABLE = (
@@ -217,12 +217,12 @@ class Added:
         return sum(file["size"] for file in self.files)
 
     def rows(self, operation: str | None) -> int | None:
-        """Return how many rows the version added by the statistics of the files; None if unknown."""
+        """Return how many rows the version added, from the statistics of the files; None if unknown."""
         return rows_in_files(operation, self.files, self.removed)
 
 
 def _files_in_log(session: SparkSession, location: str, versions: Collection[int]) -> dict[int, Added]:
-    """Return what the log of a table at a path says of versions."""
+    """Return the files that versions added, from the log of a table at a path."""
     entries = [f"{location}/{entry_path(version)}" for version in versions]
     add = "STRUCT<path: STRING, dataChange: BOOLEAN, size: BIGINT, stats: STRING, deletionVector: STRUCT<offset: INT>>"
     lines = session.read.schema(f"add {add}, remove STRUCT<dataChange: BOOLEAN>").json(entries)

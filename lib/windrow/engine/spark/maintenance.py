@@ -65,7 +65,7 @@ class SparkMaintenance:
         return CompactionResult(int(metrics["numFilesRemoved"]), int(metrics["numFilesAdded"]))
 
     def compaction_time(self, since: int) -> int | None:
-        """Return the time of the last compaction (microseconds), None if not since `since` or many commits ago."""
+        """Return the time of the last compaction (microseconds), None if before `since` or many commits ago."""
         columns = ("operation", "unix_micros(timestamp) AS committed_at")
         commits = self._rows(f"DESCRIBE HISTORY {self.reference} LIMIT {LATEST:d}", *columns)
         times = [int(commit["committed_at"]) for commit in commits if commit["operation"] == "OPTIMIZE"]

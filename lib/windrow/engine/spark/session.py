@@ -58,8 +58,8 @@ def local_session(application: str = "windrow", master: str = "local[*]", tables
     """Return the running session, or start a local one for these tables. Raises EngineUnavailableError.
 
     Spark's resolver fetches Delta's jars at the first start, and those for S3 if a table is there. The JVM's standard
-    error goes to a file, which the error names. If a table has a name, names outlive the process, in Spark's default
-    `metastore_db` and `spark-warehouse` in the working directory.
+    error goes to a file, which the error names. If a table is given by name, names outlive the process, in Spark's
+    default `metastore_db` and `spark-warehouse` in the working directory.
     """
     from delta import configure_spark_with_delta_pip
 
@@ -109,7 +109,7 @@ def bare_is_local(session: SparkSession) -> bool:
     return _BARE[session]
 
 
-# These loggers print the whole trace of an error that is raised too, and that we report.
+# These loggers print the whole trace of an error that is also raised, and that we report.
 LOUD = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 

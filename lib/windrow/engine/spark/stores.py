@@ -1,9 +1,9 @@
 """Object stores of a Spark session: the jars and settings of a local one, and whether commits on S3 exclude each other.
 
-Delta's own log stores write a log entry on S3 over one that another writer has written meanwhile, unless both are in
-one JVM: also those that create the entry instead of overwriting it, because S3A only asks first whether it exists. Our
-log store (`java/`) has S3 refuse the entry if it exists. delta-rs does the same, so of two commits of one version one
-fails, whichever engines made them.
+Delta's own log stores overwrite a log entry on S3 that another writer has written meanwhile, unless both are in one
+JVM: even those that create the entry, because S3A only checks beforehand whether it exists. Our log store (`java/`)
+makes S3 refuse the entry if it exists. delta-rs does the same, so one of two commits of the same version fails,
+whichever engines made them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ S3 = ("s3a", "s3", "s3n")
 LOG_STORE = "windrow.ConditionalLogStore"
 JAR = Path(__file__).with_name("java") / "log_store.jar"
 EXCLUDING = (LOG_STORE, "io.delta.storage.S3DynamoDBLogStore")
-# The Hadoop of pyspark 4.2 and its AWS SDK in single modules: 50 jars of 18 MB, where the bundle has 686 MB.
+# The Hadoop of pyspark 4.2 and its AWS SDK as separate modules: 50 jars of 18 MB, where the bundle has 686 MB.
 HADOOP, SDK = "3.5.0", "2.35.4"
 PACKAGES = (
     f"org.apache.hadoop:hadoop-aws:{HADOOP}",
@@ -31,7 +31,7 @@ SETTINGS = {
     "spark.jars": str(JAR),
     "spark.jars.excludes": "software.amazon.awssdk:bundle,org.wildfly.openssl:wildfly-openssl",
     "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
-    "spark.hadoop.fs.s3a.performance.flags": "create,mkdir,delete",  # asks less; safe with our log store only
+    "spark.hadoop.fs.s3a.performance.flags": "create,mkdir,delete",  # fewer requests; safe only with our log store
     **{f"spark.delta.logStore.{scheme}.impl": LOG_STORE for scheme in S3},
 }
 
