@@ -96,7 +96,7 @@ class SparkWriter(DepotWriter):
                 mapped = rows.selectExpr(*mapping.spark_select(of_column(self.depot().schema)))
                 texts = [name for name, kind in mapped.dtypes if kind == "string"]
                 yield mapped.withColumns({name: F.validate_utf8(name) for name in texts})
-        except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
+        except Exception as error:  # a PySparkException, or whatever the bridge to Java raises
             if isinstance(error, PySparkException) or BAD_VALUE in str(error):
                 raise ExpressionError(
                     f"{input_.file} cannot be mapped to messages: {first_line(error)}", "See [ingest.columns]."
