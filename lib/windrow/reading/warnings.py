@@ -136,7 +136,7 @@ class LedgerWarning:
 def statement(query: str, min_count: int = MIN_COUNT, batch: str = "{batch}", since: int | None = None) -> str:
     """Return one of the queries for a table; it finds what is wrong once there are `min_count` batches or messages.
 
-    It counts what was read after the microbatch `since`; with None it looks `since` up in the table, and reads all of it.
+    It counts what was read after the microbatch `since`; with None it looks `since` up and reads the whole table.
     """
     known = {"batch": batch, "messages": MESSAGES, "age": AGE, "oldest": OLDEST, **SHARES, "min_count": min_count}
     known["since"] = SINCE.format(batch=batch, recent=RECENT) if since is None else str(since)
