@@ -211,7 +211,7 @@ def _rows(ledger: Ledger, paths: Iterable[str], names: list[str], where: ds.Expr
 
 
 def _may_be_lost(store: FileSystem, path: str, microbatch: int | None) -> bool:
-    """Tell whether a file has a later microbatch (an incomplete one was never committed) or, with None, is not empty."""
+    """Tell whether a file has a later microbatch (no incomplete one was committed) or, with None, is not empty."""
     try:
         with store.open_input_file(path) as opened:
             if microbatch is None:

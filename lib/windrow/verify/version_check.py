@@ -53,7 +53,7 @@ class Parts(Protocol):
         """Return how many parts there are."""
 
     def ask(self, query: str) -> pa.Table:
-        """Return the answer to a query over `all_batches` and `all_rejected`, in SQL that DuckDB and Spark understand."""
+        """Return the answer to a query over `all_batches` and `all_rejected`, in SQL for both DuckDB and Spark."""
 
     def ask_depot(self, query: str) -> pa.Table:
         """Return the answer to a query over `stream`, the messages of the depot; rows may come in parts."""

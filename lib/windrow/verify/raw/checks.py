@@ -36,7 +36,7 @@ def check_raw(snapshot: LedgerContents, depot: DepotMessages) -> Iterator[Differ
 
 
 def _balance(raw: RawRows) -> Iterator[Difference]:
-    """Check that bytes read = in records + rejected + repeated + unfinished, and that rejections have the rejected bytes."""
+    """Check that bytes read = in records + rejected + repeated + unfinished, and that rejections add up."""
     read, framed, rejected, repeated = (int(pc.sum(raw.byte_count[name]).as_py() or 0) for name in BYTES)
     total = framed + rejected + repeated + bytes_of(raw.partial)
     yield from difference_in_numbers("bytes", read, total, "bytes in records, rejected, repeated and unfinished")

@@ -69,7 +69,7 @@ class Framings:
     grammars: list[Grammar] = field(default_factory=list)
 
     def add(self, rows: pa.Table, partial: pa.Table, staged: StageResult, format_: Format) -> None:
-        """Add the staged result of rows, given the partial rows before them. Fields named as in `PLACE` hide records."""
+        """Add the staged result of rows, given the partial rows before. Fields named as in `PLACE` hide records."""
         limits, form = format_.limits, -1
         sources = sources_of(partial)
         for name, chunks in chunks_by_source(rows).items():
@@ -95,7 +95,7 @@ class Framings:
             self.contents[name][chunk] += run.buffer[begin:end].tobytes()
 
     def several(self, partial: pa.Table) -> pa.Table:
-        """Return the places (`PLACE`) of good records that the grammar does not match; `partial` is what is unfinished."""
+        """Return the places (`PLACE`) of good records that violate the grammar; `partial` is what is unfinished."""
         if not self.grammars:
             return PLACE.empty_table()
         own = partial.filter(pc.is_valid(partial["framing"]))
