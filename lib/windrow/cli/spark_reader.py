@@ -77,8 +77,8 @@ class SparkReader:
     def ledger(self, location: str, version: int | None) -> tuple[DeltaTable, int]:
         """Return a plain table with the rows of a ledger at a version (default: the latest), and the version.
 
-        The ledger of a replay is already such a table. Raises TableMissingError, TableUnreadableError, NotFoundError for
-        a version that does not exist (any more).
+        The ledger of a replay is already such a table. Raises TableMissingError, TableUnreadableError, NotFoundError
+        for a version that does not exist (any more).
         """
         if location != self.settings.ledger:
             table = open_table(location, "ledger")

@@ -76,6 +76,6 @@ class Bar(Observer):
         show(0, total)
 
     def committed(self, committed: CommittedMicrobatch) -> None:
-        """Advance by the messages of a microbatch."""
+        """Advance the bar."""
         self._done += committed.message_count
         self._show(self._done, self._total)

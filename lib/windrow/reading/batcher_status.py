@@ -71,7 +71,7 @@ class ClosedBatches:
 
 @dataclass(frozen=True, slots=True)
 class Rejections:
-    """How many messages were rejected for a reason, and the most by which one of them missed the limit."""
+    """The messages rejected for a reason, and the most by which one missed the limit."""
 
     reason: str
     message_count: int

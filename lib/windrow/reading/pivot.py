@@ -266,5 +266,5 @@ def _figures(row: Numbers, values: Numbers, kinds: Iterable[str], rows: int) -> 
 
 
 def _without_nan(values: Numbers) -> pa.Array:
-    """Return values with NaN as NULL: NaN means that the row had no other numbers."""
+    """Return values, with NULL for NaN: the row had no other numbers."""
     return pa.array(values, mask=np.isnan(values))

@@ -1,8 +1,8 @@
 """Trace a message: every arrival of one identity (source, key, type, event time), in order, and what became of it.
 
 The depot says what arrived and in which version, as far back as its change feed goes; the ledger says what became of
-it. Content identifies an arrival in both; if several in one version are identical, as many as the ledger rejected count
-as rejected, and the one left was accepted.
+it. Content identifies an arrival in both; if several in one version are identical, the rejected ones are counted, and
+the remaining one was accepted.
 """
 
 from __future__ import annotations

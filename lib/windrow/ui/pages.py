@@ -101,7 +101,7 @@ def _batch_address(row: Mapping[str, Any]) -> str:
 
 
 def _batch_table(name: str, title: str, rows: list[dict[str, Any]], empty: str) -> Table:
-    """Return a table of batches, with a line below each open one that says when it closes."""
+    """Return a table of batches; a line below an open one says when it closes."""
     cells = [
         (
             Link(f"{short_time(row['window_start'])} to {short_time(row['window_end'])[11:]}", _batch_address(row)),

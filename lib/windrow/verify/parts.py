@@ -57,7 +57,7 @@ class BlockWriter:
                 yield from self._blocks(name)
 
     def close(self) -> Iterator[Block]:
-        """Yield the blocks of the rows that wait."""
+        """Yield blocks of waiting rows."""
         for name in list(self._waiting):
             yield from self._blocks(name)
 
@@ -142,7 +142,7 @@ class PartedRows:
 
 
 def divide(byte_counts: Sequence[Counter[int]], max_memory_bytes: int) -> list[Part]:
-    """Return the buckets of each part, as many as fit together; a bucket that is too large is a part by itself."""
+    """Return the buckets of each part, as many as fit together; a larger bucket is a part by itself."""
     total = sum(byte_counts, Counter[int]())
     parts, size, room = list[Part](), 0, max_memory_bytes // PART_SHARE
     for bucket, byte_count in sorted(total.items()):

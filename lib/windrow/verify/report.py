@@ -65,8 +65,8 @@ class Books:
 class VerifyProgress:
     """How far a verification has come: the ledger version, -1 while the depot is read, and how much of it is done.
 
-    `stream_count` streams have batches, and `proven_stream_count` of them are in finished parts. The windows of
-    `message_count` messages are to be derived again, and `derived_message_count` of these are done.
+    `stream_count` streams have batches, of which `proven_stream_count` are in finished parts. The windows of
+    `message_count` messages are derived again, `derived_message_count` so far.
     """
 
     ledger_version: int = -1

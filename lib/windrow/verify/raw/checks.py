@@ -36,7 +36,7 @@ def check_raw(snapshot: LedgerContents, depot: DepotMessages) -> Iterator[Differ
 
 
 def _balance(raw: RawRows) -> Iterator[Difference]:
-    """Check that bytes read = in records + rejected + repeated + unfinished, and that rejections add up."""
+    """Check bytes read = in records + rejected + repeated + unfinished, and that rejections have the rejected bytes."""
     read, framed, rejected, repeated = (int(pc.sum(raw.byte_count[name]).as_py() or 0) for name in BYTES)
     total = framed + rejected + repeated + bytes_of(raw.partial)
     yield from difference_in_numbers("bytes", read, total, "bytes in records, rejected, repeated and unfinished")
@@ -50,7 +50,7 @@ def _payloads(raw: RawRows) -> Iterator[Difference]:
 
 
 def _ids(raw: RawRows) -> Iterator[Difference]:
-    """Check ids: that of a record is its place; that of a chunk has its version and its number among equal chunks."""
+    """Check ids: a record's id is its place; a chunk's has its version and its number among equal chunks."""
     rows = raw.rejected
     record = identifier("record", *(rows[name] for name in ("raw_source", "chunk", "offset")))
     parts = pc.extract_regex(rows["id"], r"(?s)^chunk/(?P<version>\d{1,18})/.*/(?P<ordinal>\d{1,18})/[^/]*$")

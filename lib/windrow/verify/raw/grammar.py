@@ -30,7 +30,7 @@ FOUND = PLACE.append(pa.field("form", pa.int64()))
 
 
 class Grammar(NamedTuple):
-    """The expression that matches one record, and the delimiter that ends a line."""
+    """What matches one record, and what ends a line."""
 
     expression: re.Pattern[bytes]
     delimiter: bytes
