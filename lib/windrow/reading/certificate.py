@@ -3,7 +3,7 @@
 The *root* of a ledger is a hash over everything final in it: each closed window with the digests of its batches, each
 rejection, each row of an amendment, each microbatch of the history with the rules in force, and over the depot's id,
 the last microbatch's number and the last link of the history's chain. Anybody who has the ledger can recompute the
-root; whoever noted it down trusts nobody. A *certificate* contains one message, its batch or rejection as stored in the
+root; whoever noted it need trust nobody. A *certificate* contains one message, its batch or rejection as stored in the
 ledger, the row of the microbatch that decided, and for each the hashes that lead to the root (`hash_tree`). In the
 tree, windows cover event times, which shows that no other batch can contain the message.
 """

@@ -269,7 +269,7 @@ def csv_text(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def json_text(value: Any) -> str:
-    """Return a value as JSON, which escapes only what JSON requires."""
+    """Return a value as JSON, escaping only what JSON requires."""
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_text, allow_nan=False)
     except ValueError:

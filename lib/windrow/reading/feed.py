@@ -1,6 +1,6 @@
 """Read the depot's change feed as messages, piece by piece and without Spark, each with the `version` that added it.
 
-To get the last messages of a depot, only the last versions that contain them are read, if their commits have counts.
+For the last messages of a depot, only the versions that contain them are read, if their commits have counts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Warn of windows that split early, of slivers, of shared and wrong clocks, and of a `max_delay` that is too short.
 
-Only those of the last `RECENT` microbatches count that ran since the rules or the depot's mapping last changed, so that
-nobody who acts on a warning gets it again. Of open batches, only the sums beside the clocks are read. The statements
-are Spark SQL that DuckDB also understands; `{batch}` is the ledger. Files of other microbatches stay closed.
+Of the last `RECENT` microbatches, those since the rules or the depot's mapping last changed count, so that nobody who
+acts on a warning gets it again. Of open batches, only the sums beside the clocks are read. The statements are Spark SQL
+that DuckDB also understands; `{batch}` is the ledger. Files of other microbatches stay closed.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class RecentRows:
 
 @contextmanager
 def recent_rows(book: Ledger, min_count: int = MIN_COUNT) -> Iterator[RecentRows]:
-    """Read the rows of those of the last `RECENT` microbatches that ran since rules or mapping last changed."""
+    """Read the rows of the last `RECENT` microbatches, but none from before rules or mapping last changed."""
     first = max(book.progress().microbatch - RECENT, 0)
     query = f"SELECT {SINCE.format(batch='ledger', recent=RECENT)} AS since"
     [row] = book.query(query, ("microbatch", "progress"), f"microbatch > {first}").to_pylist()

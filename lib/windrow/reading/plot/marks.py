@@ -108,7 +108,7 @@ def lines(messages: pa.Table) -> list[alt.Chart]:
 
 
 def draw_bands(messages: pa.Table) -> list[alt.Chart]:
-    """Draw messages with similar times as one band, thicker the more messages it has."""
+    """Draw messages with similar times as one band, whose width grows with their number."""
     middles = {f"{name}_middle": f"datum.{name} + datum.step / 2" for name in LANES}
     colour = _colour(messages, symbolType="stroke", symbolStrokeWidth=4)
     rows = _rows("bands", middles).encode(color=colour, tooltip=_tips("outcome", "messages", *LANES))

@@ -81,7 +81,7 @@ def tune(
         windows: Windows to try; by default, some that suit the messages.
         delays: Values of `max_delay` to try; by default, some that suit the messages.
         rules: All other rules.
-        progress: Called with the pairs done and all pairs, as counts.
+        progress: Called with the number of pairs done and in total.
 
     Returns:
         The table.
