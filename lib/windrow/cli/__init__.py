@@ -1,6 +1,6 @@
 """The command line. Each command is a function of its name, thin over the library; this module runs them.
 
-Exit status: 0 done, 1 a check found a difference, 2 wrong usage or settings, 3 the world failed.
+Exit status: 0 done, 1 a check found a difference, 2 wrong usage or settings, 3 an outside failure.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _start(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit status; errors become one or two lines, with `--debug` a traceback."""
+    """Run a command and return its exit status; errors become one or two lines, or a traceback with `--debug`."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     allocate_plainly()
     terminal.escape_unknown()
@@ -78,10 +78,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def select_commands(words: Sequence[str]) -> typer.Typer:
-    """Return the command line with no command but the one that is given first; with all, unless that is one.
+    """Return the command line with only the command that the first word names, or with all if it names none.
 
-    Typer builds each command from the annotations of its function before it looks at what was given, and all of them
-    take longer to build than a small ledger to read.
+    Typer builds every command from its function's annotations before it looks at the arguments, and building all of
+    them takes longer than reading a small ledger.
     """
     first = words[0] if words else ""
     matching = [each for each in app.registered_commands if each.callback and each.callback.__name__ == first]
@@ -91,13 +91,13 @@ def select_commands(words: Sequence[str]) -> typer.Typer:
 
 
 def _report_failure(error: BaseException) -> int:
-    """Say what went wrong and return the exit status that goes with it."""
+    """Report what went wrong and return the matching exit status."""
     if isinstance(error, UsageError):
         return _say(str(error), 2)
     if isinstance(error, WindrowError):
         return _say(str(error), 3)
-    if hasattr(error, "format_message"):  # what typer raises for wrong usage
-        if not error.format_message():  # the command line explained itself already
+    if hasattr(error, "format_message"):  # Typer's exception for wrong usage
+        if not error.format_message():  # an explanation was printed already
             return 2
         command = getattr(getattr(error, "ctx", None), "command_path", "windrow")
         return _say(f"WINDROW-USAGE: {error.format_message()}\nSee {command} --help.", 2)

@@ -20,11 +20,11 @@ def amend(
     key: Keys = None,
     source: Sources = None,
 ) -> None:
-    """Let late data in: add what a branch has otherwise.
+    """Let late data in: add what differs in a branch.
 
     A branch is a ledger that `windrow replay` made from the same messages under other rules. Closed batches stay as
-    they are. Beside them, one commit adds amended batches, and says which batches and rejected messages each takes the
-    place of. The view current_batches has closed and amended batches without those.
+    they are. Beside them, one commit adds amended batches, and says which batches and rejected messages each replaces.
+    The view current_batches has closed and amended batches without the replaced ones.
     """
     from windrow.replaying import ReplayRange
     from windrow.replaying import amend as commit

@@ -74,7 +74,7 @@ def bridge(
 def _open_bridge(
     kind: str, chosen: Settings, progress: Callable[[MqttStats | KafkaStats], None], until_end: bool
 ) -> MqttBridge | KafkaBridge:
-    """Return a bridge from one kind of broker; each needs an extra of its own."""
+    """Return a bridge from one kind of broker; each kind needs its own extra."""
     if kind == "kafka":
         from windrow.producer.bridge.kafka import KafkaBridge
 
@@ -85,7 +85,7 @@ def _open_bridge(
 
 
 def describe_result(stats: MqttStats | KafkaStats) -> str:
-    """Say in one line what a bridge did."""
+    """Describe in one line what a bridge did."""
     from windrow.producer.bridge.summary import KafkaStats
 
     invalid = f", {stats.invalid:,} of them invalid" if stats.invalid else ""

@@ -24,7 +24,7 @@ QUERY = """\
 SELECT key, window_start, message_count, close_reason
 FROM delta.`{ledger}` WHERE state = 'closed' ORDER BY message_count DESC LIMIT 5"""
 
-# Hosts send every few seconds, and stall for up to 56 s: a batch has many messages of a type, and few come too late.
+# Hosts send every few seconds and stall for up to 56 s: batches have many messages of a type, and few are too late.
 RULES = {"window": "45s", "max_delay": "30s", "on_repeat": "keep"}
 
 
@@ -80,7 +80,7 @@ def _settings(into: Path, flags: dict[str, str]) -> Settings:
 
 
 def _run(settings: Settings, quiet: bool) -> str:
-    """Run the main job once; return the engine it ran on. Of the log only warnings are shown, for people."""
+    """Run the main job once; return the engine it ran on. The log shows only warnings, formatted for people."""
     from windrow.settings.settings import LogSettings
 
     shown = settings.model_copy(update={"log": LogSettings(format="pretty", level="warning")})
@@ -108,7 +108,7 @@ def _read_result(settings: Settings) -> dict[str, Any]:
 
 
 def _picture(settings: Settings, into: Path, host: str) -> Path | None:
-    """Draw the stretch in which messages of the host were rejected; None without the packages that draw."""
+    """Draw the time range in which messages of the host were rejected; None without the packages that draw."""
     from windrow import reading
     from windrow.model.messages import microseconds
 
@@ -162,7 +162,7 @@ def _print(result: dict[str, Any], into: Path, query: str) -> None:
 
 
 def _windrow() -> str:
-    """Return what starts this command line from here: its name if the shell finds it, else the way it was started."""
+    """Return how to start this command line: its name if the shell finds it, else the path by which it was started."""
     started, installed = Path(sys.argv[0]), shutil.which("windrow")
     if started.name != "windrow":
         return f"{sys.executable} -m windrow"

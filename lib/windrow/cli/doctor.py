@@ -51,7 +51,7 @@ def _findings(call: CommandContext, topology: str | None, start_spark: bool) -> 
         from windrow.operate.doctor import examine
 
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # findings say it in more words
+            warnings.simplefilter("ignore")  # findings say the same in more detail
             with _reading(call):
                 return examine(lambda: _settings(call), now, start_spark)
     from windrow.topology.doctor import examine_topology
@@ -63,7 +63,7 @@ def _reading(call: CommandContext) -> AbstractContextManager[object]:
     """Let Spark read the tables in the block where a platform's catalog has them."""
     try:
         settings = call.settings()
-    except WindrowError:  # which is a finding
+    except WindrowError:  # this becomes a finding
         return nullcontext()
     return call.readable_settings("headers") if platform_reads(settings) else nullcontext()
 

@@ -40,7 +40,7 @@ def export(
 
     The file is parquet, csv or json, and appears only when it is whole. --messages writes a row for each message of the
     closed batches, --pivot a row of numbers for each batch. The output ends with the position from which the next
-    export continues (--since). --open adds open batches: early results, which a later export may have otherwise.
+    export continues (--since). --open adds open batches: early results, which may differ in a later export.
 
     --rejected --format raw writes the bytes that a format refused, unchanged and in the order of raw source, chunk and
     offset, so that you can fix and ingest them again. They do not include the header of a csv.
@@ -64,14 +64,14 @@ def export(
     try:
         with call.readable_settings() as chosen, steps("export", quiet=call.json) as progress:
             result = write(chosen.ledger, out, choice, format_, overwrite, progress)
-    except BrokenPipeError:  # who read standard output has seen enough
+    except BrokenPipeError:  # the reader of standard output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     call.answer(result, tell=lambda: _print(result))
 
 
 def _print(result: ExportResult) -> None:
-    """Say what was written and how to continue; on standard error if standard output is the file."""
+    """Print what was written and how to continue; on standard error if standard output is the file."""
     nouns = {"messages": "message", "rejected": "rejected message", "bytes": "refused record"}
     noun = nouns.get(result.what, "batch")
     text = f"{result.file}: {pluralize(result.row_count, noun)}. What comes later: --since {result.position}"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 TABLES: dict[str, Format] = {"parquet": "parquet", "delta": "delta"}
-MAX_CELL = 40  # letters of a value that --check shows
+MAX_CELL = 40  # letters that --check shows of a value
 
 
 @command("config depot engine", example="windrow ingest data/*.parquet   or   windrow ingest readings.csv --check")
@@ -86,7 +86,7 @@ def ingest_files(settings: Settings, files: list[str], format_: str, quiet: bool
 def ingest_raw(
     settings: Settings, location: str, files: list[str], raw_source: str | None, quiet: bool
 ) -> list[RawIngestResult]:
-    """Ingest raw files as `ingest_files` does others."""
+    """Ingest raw files as `ingest_files` does other files."""
     from windrow.ingest.raw_files import ingest as ingest_into
 
     with byte_count("ingest", quiet) as progress:
@@ -168,7 +168,7 @@ def _print_check(checked: FormatCheckResult, rejects: str | None) -> None:
 
 
 def _print_rejects(checked: FormatCheckResult) -> None:
-    """Print the first bad records: where each begins, as editors take it, why it is bad, and how it begins."""
+    """Print the first bad records: where each begins, as editors accept it, why it is bad, and how it begins."""
     from windrow.ingest.format_check.shown import printable
 
     reasons = ", ".join(f"{number:,} {reason}" for reason, number in checked.reasons.items())
@@ -191,7 +191,7 @@ def _print_table(title: str, names: list[str], rows: list[dict[str, Any]]) -> No
 
 
 def _cell(value: Any) -> str:
-    """Return a value as it is shown; NULL differs from the text NULL in its colour, and from none at all."""
+    """Return a value as shown; NULL differs by its colour from the text NULL, and from no value at all."""
     if value is None:
         return "[dim]NULL[/dim]"
     from windrow.ingest.format_check.shown import printable

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from windrow.settings.settings import Settings
     from windrow.source import Source
 
-ROWS = 100_000  # of a table are looked at: enough to see how late they come, and no more than a second of work
+ROWS = 100_000  # rows of a table to look at: enough to see how late rows come, within a second
 
 
 @command("config depot ledger engine", example="windrow init --depot data/depot --ledger data/ledger")
@@ -111,14 +111,14 @@ def _from_table(call: CommandContext) -> None:
         chosen = Settings.load(file, **{name: value for name, value in call.flags.items() if name != "depot"})
         views = _create_tables(call, chosen, *tables_of(chosen))
     except BaseException:
-        file.unlink()  # or the next attempt would be refused
+        file.unlink()  # otherwise the next attempt would be refused
         raise
     document = {"settings": file, "created": True, "ledger": chosen.ledger, "views": views, **asdict(proposal)}
     call.answer(document, written, *proposal.notes, f"Wrote {file}. Next: windrow tune, windrow run, windrow status.")
 
 
 def _columns(proposal: Proposal) -> Iterator[tuple[str, str, str]]:
-    """Yield name, value and reason of each column; what corrects wrong clocks is a comment below the event time."""
+    """Yield name, value and reason of each column; a correction of wrong clocks is a comment below the event time."""
     for choice in proposal.columns:
         yield astuple(choice)
         if proposal.correction is not None and choice.name == proposal.correction.name:
@@ -126,7 +126,7 @@ def _columns(proposal: Proposal) -> Iterator[tuple[str, str, str]]:
 
 
 def _rows(settings: Settings) -> pa.Table:
-    """Return some rows of a table, by Spark if the settings say so or a catalog has it."""
+    """Return some rows of a table, read by Spark if the settings say so or the table is in a catalog."""
     from windrow.delta.locations import is_catalog_name, reference
     from windrow.reading.feed import recent_rows
 

@@ -105,7 +105,7 @@ def _produce_raw(call: CommandContext, file: str, source: str, end_source: bool)
 def _open_input(file: str) -> Iterator[int]:
     """Open a file, or standard input. Raises InputFileError."""
     if file == "-":
-        if sys.stdin is None:  # its number is that of another file by now
+        if sys.stdin is None:  # another file may have its number by now
             raise InputFileError("standard input is closed", "Name a file, or give it a pipe.")
         yield 0
         return
@@ -122,7 +122,7 @@ def _open_input(file: str) -> Iterator[int]:
 
 @contextmanager
 def _closing(producer: P) -> Iterator[P]:
-    """Close a producer; after an error nothing is under way that is worth waiting for."""
+    """Close a producer; after an error, do not wait for what is under way."""
     try:
         yield producer
     except BaseException:

@@ -1,4 +1,4 @@
-"""Progress bars on a terminal, on standard error. With `quiet`, and where there is no terminal, they show nothing."""
+"""Progress bars on a terminal, on standard error. With `quiet`, or without a terminal, nothing is shown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WHAT = "{task.description}"
 
 @contextmanager
 def steps(what: str, quiet: bool) -> Iterator[Callable[[int, int | None], None]]:
-    """Show a bar; call what this gives with the number that is done and, if known, the total."""
+    """Show a bar; call the yielded function with the number done and, if known, the total."""
     from rich import progress as rich
 
     columns = rich.TextColumn(WHAT), rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeElapsedColumn()
@@ -27,7 +27,7 @@ def steps(what: str, quiet: bool) -> Iterator[Callable[[int, int | None], None]]
 
 @contextmanager
 def byte_count(what: str, quiet: bool) -> Iterator[Callable[[int, int | None], None]]:
-    """Show a bar of bytes; call what this gives with the number of bytes read and, if known, the total."""
+    """Show a bar of bytes; call the yielded function with the number of bytes read and, if known, the total."""
     from rich import progress as rich
 
     speed = rich.TransferSpeedColumn(), rich.TimeRemainingColumn()
@@ -37,7 +37,7 @@ def byte_count(what: str, quiet: bool) -> Iterator[Callable[[int, int | None], N
 
 @contextmanager
 def count_messages(what: str, quiet: bool) -> Iterator[Callable[[str, int], None]]:
-    """Count messages; call what this gives with the name of the input and the number of messages done."""
+    """Count messages; call the yielded function with the name of the input and the number of messages done."""
     from rich import progress as rich
 
     texts = rich.TextColumn(WHAT), rich.TextColumn("{task.completed:,} messages")

@@ -69,7 +69,7 @@ def prove(
 def _message(
     id_: str | None, key: str | None, event_time: str | None, type_: str | None, source: str | None
 ) -> MessageName | None:
-    """Return which message is meant, None if none or by the id of its rejection. Raises SettingsError."""
+    """Return the message that the options name, None if none or if an id names its rejection. Raises SettingsError."""
     both = id_ is not None and (key, event_time, type_, source) != (None,) * 4
     half = (key is None) != (event_time is None) or (key is None and (type_, source) != (None, None))
     refuse(
@@ -84,7 +84,7 @@ def _message(
 
 
 def _write(certificate: dict[str, Any], out: Path) -> int:
-    """Write a certificate; return how many bytes it has. Raises OutputFileError."""
+    """Write a certificate; return its size in bytes. Raises OutputFileError."""
     text = json.dumps(certificate, indent=1)
     try:
         return out.write_text(text + "\n", encoding="utf-8")

@@ -57,12 +57,12 @@ def quality(
 
 
 def _check(chosen: Settings, max_rejected: float | None, data_docs: str | None) -> QualityResult:
-    """Check on the engine that is chosen; Spark is started when there is none."""
+    """Check on the chosen engine; start Spark if no session exists."""
     from windrow.engine import choose
     from windrow.verify import quality
     from windrow.verify.quality.great_expectations import require
 
-    require()  # says what is missing before Spark starts
+    require()  # reports a missing package before Spark starts
     share = quality.MAX_REJECTED if max_rejected is None else max_rejected
     embedded = choose(chosen.engine) == "embedded"
     with stderr_console.status("reading the ledger" if embedded else "starting Spark") as spinner:
@@ -84,7 +84,7 @@ def _session(ledger: str) -> Any:
 
 
 def _print_sql(ledger: str, payload_type: str) -> None:
-    """Print each invariant as a statement that selects the rows that fail."""
+    """Print each invariant as a statement that selects failing rows."""
     from windrow.delta.locations import reference
     from windrow.model.payload import parse
     from windrow.verify.invariants import SUITES, views

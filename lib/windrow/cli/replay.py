@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from windrow.topology.replay import TopologyReplay
 
 SHOWN = 20
-Ticks = Literal["reuse", "fresh", "merged"]  # here again: to load those of replaying takes long
+Ticks = Literal["reuse", "fresh", "merged"]  # repeated here, because loading `replaying` takes long
 COLOURS = {"changed": "yellow", "moved": "cyan", "removed": "red", "added": "green"}
 
 
@@ -146,7 +146,7 @@ def _tell_topology(result: TopologyReplay, continue_: bool) -> None:
 
 
 def _rules(file: str | None, chosen: Settings, flags: dict[str, str | None]) -> Rules | None:
-    """Return the rules of a file with the flags over them; without a file the flags go over the settings' rules."""
+    """Return the rules of a file, or else of the settings, with the flags applied on top."""
     from windrow.batching.rules import Rules
 
     values = {name: value for name, value in flags.items() if value is not None}
@@ -183,7 +183,7 @@ def _how(result: Replay) -> str:
 
 
 def _differ(result: Replay, comparison: Comparison) -> None:
-    """Print the changes and moves, the first difference in words when there must be none."""
+    """Print the changes and moves, or the first difference in words if there should be none."""
     if result.ok:
         print_line(f"different: {_counts(comparison)}")
     else:

@@ -1,4 +1,4 @@
-"""Run microbatches of the batcher or of a topology for a command, with log and signals, and print what they did."""
+"""Run microbatches of the batcher or a topology for a command, with log and signals, and print what they did."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run_and_print(
     nothing: str = NOTHING,
     may_idle: bool = False,
 ) -> None:
-    """Run microbatches and print what they did, `nothing` if they did nothing."""
+    """Run microbatches and print what they did, or `nothing` if they did nothing."""
     summary = run(settings, work, quiet=call.json, config=call.config, dry_run=dry_run, may_idle=may_idle)
     document = _document(summary, "message_count", "accepted", "rejected", "opened", "closed")
     document |= {"maintained": summary.maintained} | ({"dry_run": True} if dry_run else {})
@@ -50,7 +50,7 @@ def run(
 ) -> RunSummary:
     """Do `work` with a runner, a log, signals and, unless `quiet`, a progress bar on a terminal.
 
-    A dry run is in no metric: what it would commit is not committed. With `may_idle` no engine is opened for nothing.
+    A dry run is in no metric, because it commits nothing. With `may_idle`, no engine is opened if there is no work.
     """
     from windrow.cli.watching import show_progress, watch_run
     from windrow.runtime.opening import tables_of
@@ -79,7 +79,7 @@ def run(
 def run_topology(
     call: CommandContext, topology: Topology, settings: Settings, work: Work, sentence: str = "", nothing: str = ""
 ) -> None:
-    """Do work with the runner of a topology. Print `sentence`, else what was done, or `nothing` if that was nothing."""
+    """Do work with the runner of a topology. Print `sentence`, or else what was done, or `nothing` if nothing was."""
     from windrow.cli.watching import watch_run
     from windrow.topology.running import open_topology
 
@@ -130,7 +130,7 @@ def _run_sentence(run: TopologyRun) -> str:
 
 
 def _require_depot(depot: str) -> None:
-    """Raise TableMissingError for a local depot that is not there, before an engine starts for nothing."""
+    """Raise TableMissingError for a local depot that does not exist, before an engine starts in vain."""
     path = local_path(depot)
     if path is not None and not path.exists():
         from windrow.delta.table import missing_error
@@ -139,19 +139,19 @@ def _require_depot(depot: str) -> None:
 
 
 def _warn(settings: Settings) -> None:
-    """Log what is off in a local ledger; any other would be read over the network once more."""
+    """Log the warnings about a local ledger; a remote one would be read over the network once more."""
     from windrow.operate.log import log
     from windrow.reading.tables import open_ledger
     from windrow.reading.warnings import warnings_of
 
     if local_path(settings.ledger) is not None:
         for warning in warnings_of(open_ledger(settings.ledger)):
-            # A log record has a message of its own.
+            # A log record already has a `message`.
             log.warning(warning.code, warning=warning.message, hint=warning.hint)
 
 
 def describe_run(summary: RunSummary, nothing: str = NOTHING) -> str:
-    """Say in one line what a run did."""
+    """Describe in one line what a run did."""
     if summary.paused:
         return "The ledger is paused; `windrow resume` continues it."
     if summary.microbatches and summary.microbatches[-1].kind == "resume":
@@ -177,7 +177,7 @@ def _topology_sentence(summary: RunSummary, nothing: str) -> str:
 
 
 def _nothing(summary: RunSummary, nothing: str) -> str:
-    """Say that a run committed nothing, or what was committed although no reply said so."""
+    """Say that a run committed nothing, or what was committed although no reply confirmed it."""
     if not summary.others:
         return nothing
     how = "by another driver or although the reply was lost: `windrow status --history 9`."
@@ -185,7 +185,7 @@ def _nothing(summary: RunSummary, nothing: str) -> str:
 
 
 def _describe_maintenance(summary: RunSummary) -> str:
-    """Say in a sentence what a run that went on did to the files of the tables, nothing when it did nothing."""
+    """Say in a sentence how a continuous run maintained the tables' files; nothing if it did not."""
     compacted = sum(result.files_removed or 0 for result in summary.maintained)
     into = sum(result.files_added or 0 for result in summary.maintained)
     removed = sum(result.files_deleted for result in summary.maintained)

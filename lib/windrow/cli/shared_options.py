@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from windrow.topology.topology import Topology
 
 IfExists = Annotated[bool, "Without a table, say so and end with status 0 instead of 3."]
-# What several commands have, but not in the same place among their own.
+# Parameters of several commands, at different positions among their own.
 TopologyArgument = Annotated[
     str | None, typer.Argument(metavar="[MODULE:NAME]", help="A topology of yours. Default: the batcher.")
 ]
@@ -50,14 +50,14 @@ FLAGS = {"json": "Print one JSON document instead of text.", "debug": "Show a tr
 
 
 def refuse(*cases: tuple[object, str, str]) -> None:
-    """Raise SettingsError for the first case that holds; each has what is wrong, and what to do."""
+    """Raise SettingsError for the first case that holds; each case says what is wrong, and what to do."""
     for holds, message, hint in cases:
         if holds:
             raise SettingsError(message, hint)
 
 
 def print_line(*lines: str) -> None:
-    """Print lines for people as they are; a terminal wraps them, so that what is copied stays one line."""
+    """Print lines for people as they are; the terminal wraps them, so that a copied line stays one line."""
     for line in lines:
         stdout_console.print(line, markup=False, soft_wrap=True)
 
@@ -69,18 +69,18 @@ def print_markup(text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CommandContext:
-    """The shared options of one call of a command: the settings file, the settings over it, and how to answer."""
+    """The shared options of one command call: the settings file, the flags that override it, and how to answer."""
 
     config: str | None
     flags: dict[str, Any]
     json: bool
 
     def settings(self, **more: Any) -> Settings:
-        """Return the settings: flags that were given over environment, file and defaults."""
+        """Return the settings: given flags override environment, file and defaults."""
         return Settings.load(self.config, **self.flags | {k: v for k, v in more.items() if v is not None})
 
     def path_settings(self, *roles: str, instead: str = paths.READ, **more: Any) -> Settings:
-        """Return the settings of a command without a JVM: tables by name become the paths noted for them.
+        """Return the settings of a command without a JVM: table names are replaced by the paths noted for them.
 
         `roles` are the tables that the command needs, by default both. Raises TableMissingError for a name without a
         noted path; its hint says what to do `instead` if only Spark reaches the table.
@@ -94,10 +94,10 @@ class CommandContext:
 
     @contextmanager
     def readable_settings(self, copies: Copies = "all") -> Iterator[Settings]:
-        """Yield the settings of a command that reads with delta-rs, or with Spark in the block.
+        """Yield the settings of a command that reads with delta-rs, or with Spark inside the block.
 
-        Spark reads with `--engine spark`, and tables by name where a platform provides it. `copies` says what it copies
-        of the ledger (`SparkReader`).
+        Spark reads with `--engine spark`, and reads tables by name where a platform provides Spark. `copies` says how
+        much of the ledger is copied (`SparkReader`).
         """
         from windrow.delta.database import memory_limit
 
@@ -111,7 +111,7 @@ class CommandContext:
     def replayable_settings(self) -> Iterator[Settings]:
         """Yield the settings of a command that replays, by default without Spark.
 
-        Spark reads tables by name with `--engine spark`, or where a platform provides it.
+        Spark reads tables by name with `--engine spark`, or where a platform provides Spark.
         """
         settings = self.settings()
         asks_spark = self.flags.get("engine") == "spark" and _is_named(settings)
@@ -123,7 +123,7 @@ class CommandContext:
 
     @contextmanager
     def readable_topology(self, place: str) -> Iterator[Topology]:
-        """Yield the topology `module:name` for a command that reads with delta-rs, or with Spark if it has to.
+        """Yield the topology `module:name` for a command that reads with delta-rs, or with Spark if necessary.
 
         Raises EngineUnavailableError for tables by name without Spark.
         """
@@ -154,7 +154,7 @@ class CommandContext:
         return result.model_copy(update={"engine": "embedded"}) if here and not _needs_spark(result.ledger) else result
 
     def find_topology(self, place: str) -> Topology:
-        """Return the topology `module:name`. Raises SettingsError for flags that name tables: it names its own."""
+        """Return the topology `module:name`. Raises SettingsError for flags that name tables: it has its own."""
         from windrow.topology.importing import import_topology
 
         flags = [f"--{name.replace('_', '-')}" for name in ("depot", "ledger", "views_schema") if name in self.flags]
@@ -165,14 +165,14 @@ class CommandContext:
         return import_topology(place)
 
     def topology(self, place: str) -> tuple[Topology, Settings]:
-        """Return the topology, and the settings of what runs no function: tables on this disk need no Spark for it."""
+        """Return the topology, and settings for work that runs no function, for which local tables need no Spark."""
         result, chosen = self.find_topology(place), self.settings()
         is_here = _are_here(chosen.engine, *_places(result))
         return result, chosen.model_copy(update={"engine": "embedded"}) if is_here else chosen
 
     @contextmanager
     def waiting(self, allowed: bool, **document: Any) -> Iterator[None]:
-        """Say that there is nothing to do yet if a table is missing in the block; if not `allowed`, TableMissingError.
+        """If a table is missing in the block, say that there is nothing to do yet; unless `allowed`, raise its error.
 
         Somebody, or another job, has yet to create the table.
         """
@@ -204,10 +204,10 @@ OR = "   or   "  # between examples
 
 
 def command(shared: str, example: str) -> Callable[[Callable[..., int | None]], Command]:
-    """Give a function the shared options of these names, `--json` and `--debug` after its own.
+    """Add to a function, after its own options, the shared options of these names, `--json` and `--debug`.
 
-    They reach it as one `CommandContext`, its first argument. Typer reads the longer signature. An option of its own
-    whose annotation is `Annotated[type, "help"]` is named like the parameter.
+    The function gets them as one `CommandContext`, its first argument. Typer reads the longer signature. The function's
+    own options with an annotation `Annotated[type, "help"]` are named like the parameter.
     """
 
     def extend(function: Callable[..., int | None]) -> Command:
@@ -231,7 +231,7 @@ def command(shared: str, example: str) -> Callable[[Callable[..., int | None]], 
 
 
 def _describe_parameter(parameter: Parameter) -> Parameter:
-    """Return a parameter of a command for Typer: one whose annotation has a text is the option that it is named for."""
+    """Return a command's parameter for Typer: if its annotation has a help text, it becomes the option of its name."""
     match get_args(parameter.annotation):
         case (kind, str(text)) if get_origin(parameter.annotation) is Annotated:
             return _option(parameter.name, kind, parameter.default, text)
@@ -244,7 +244,7 @@ def _option(name: str, kind: Any, default: Any, text: str) -> Parameter:
 
 
 def _spark_reads(chosen: Settings, copies: Copies = "headers") -> AbstractContextManager[None]:
-    """Let Spark read the tables of some settings in the block, and copy so much of the ledger."""
+    """Let Spark read the tables of some settings inside the block, copying as much of the ledger as `copies` says."""
     from windrow.engine import require_spark
 
     require_spark()
@@ -254,7 +254,7 @@ def _spark_reads(chosen: Settings, copies: Copies = "headers") -> AbstractContex
 
 
 def _places(topology: Topology) -> list[str]:
-    """Return where the table of states and the depots of a topology are."""
+    """Return the locations of the table of states and the depots of a topology."""
     return [topology.location, *(depot.location for depot in topology.depots.values())]
 
 
@@ -266,7 +266,7 @@ def _are_here(engine: str, *places: str) -> bool:
 
 
 def platform_reads(chosen: Settings) -> bool:
-    """Tell whether tables have names that the Spark of a platform knows: delta-rs may not reach their files."""
+    """Tell whether tables have names that a platform's Spark knows, because delta-rs may not reach their files."""
     from windrow.engine import choose, from_platform
 
     return _is_named(chosen) and from_platform() and choose(chosen.engine) == "spark"
@@ -277,7 +277,7 @@ def _is_named(chosen: Settings) -> bool:
 
 
 def _needs_spark(ledger: str) -> bool:
-    """Tell whether a ledger has features that only Spark knows; what cannot be opened is for the engine to say."""
+    """Tell whether a ledger has features that only Spark knows; the engine reports a ledger that cannot be opened."""
     from windrow.delta.table import beyond_files, latest_table
 
     try:
@@ -287,7 +287,7 @@ def _needs_spark(ledger: str) -> bool:
 
 
 def note_paths(config: str | None, chosen: Settings, engine: AnyEngine) -> None:
-    """Write down where tables by name lie, for commands without a JVM, if there is a place to write it to."""
+    """Record the paths of tables by name, for commands without a JVM, if there is a place for that."""
     from windrow.operate.log import log
 
     book = paths.TablePathCache.beside(config)
@@ -300,12 +300,12 @@ def note_paths(config: str | None, chosen: Settings, engine: AnyEngine) -> None:
 
 
 def table(**flags: str | None) -> dict[str, str] | None:
-    """Return the flags that were given as a table of settings, None without any."""
+    """Return the given flags as a table of settings, None without any."""
     return {name: value for name, value in flags.items() if value is not None} or None
 
 
 def json_text(document: Any, indent: int | None = None) -> str:
-    """Return a document as JSON: dataclasses as objects, and what JSON does not know as text."""
+    """Return a document as JSON: dataclasses as objects, and types unknown to JSON as text."""
 
     def known(value: Any) -> Any:
         return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
@@ -314,7 +314,7 @@ def json_text(document: Any, indent: int | None = None) -> str:
 
 
 def text_table(heads: Iterable[str], rows: Iterable[Sequence[str]], **look: Any) -> Table:
-    """Return a table for people with a line below its head; `look` are options of Rich."""
+    """Return a table for people with a line below its head; `look` has options of Rich."""
     from rich import box
     from rich.table import Table
 

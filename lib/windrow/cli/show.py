@@ -142,7 +142,7 @@ def _print_arrivals(arrivals: list[Arrival], limit: int) -> None:
 
 
 def _print_arrival(number: int, arrival: Arrival) -> None:
-    """Print one arrival: what came, where it is, and for a rejected one what would have kept it."""
+    """Print one arrival: what came, where it is and, if rejected, what would have kept it."""
     colour = {"rejected": "red", "lost": "red", "waiting": "yellow", "skipped": "yellow"}.get(arrival.outcome, "green")
     what = escape(f"{arrival.source or repr(arrival.source)} {arrival.key} {arrival.type}")
     print_markup(f"{number}. [{colour}]{arrival.outcome}[/{colour}]  {what}  {arrival.event_time}")
@@ -191,7 +191,7 @@ def _print_batch(row: dict[str, Any], whole: bool) -> None:
 
 
 def _print_rejected(row: dict[str, Any], whole: bool) -> None:
-    """Print a rejected message, or the bytes that a format refused before they became one."""
+    """Print a rejected message, or the bytes that a format refused before they became a message."""
     from windrow.model.chunks import REFUSED
 
     off = f" by {row['missed_by_us'] / 1_000_000:.3f} s" if row["missed_by_us"] else ""
@@ -209,7 +209,7 @@ def _print_rejected(row: dict[str, Any], whole: bool) -> None:
 
 
 def _place(row: dict[str, Any], whole: bool) -> Iterator[str]:
-    """Yield where bytes are that a format refused, what they are, and what can be done."""
+    """Yield where bytes refused by a format are, what they are, and what can be done."""
     from windrow.reading.reasons import reason_hint
     from windrow.reading.values import undo_escapes
 

@@ -1,9 +1,9 @@
-"""Read a depot and a ledger with Spark for commands that otherwise read them with delta-rs.
+"""Read a depot and a ledger with Spark, for commands that usually read them with delta-rs.
 
-Some tables only Spark can read: those with features that delta-rs does not know, those of a catalog or a file system
-that it cannot reach, and depots whose mapping is Spark's SQL. A version of the ledger is copied into a plain table in a
-temporary directory. The depot's changes are read as messages, mapped by Spark. Both pass through the driver, but for
-`verify`, which leaves messages on the executors.
+Only Spark can read some tables: those with features that delta-rs does not know, those in a catalog or a file system
+that delta-rs cannot reach, and depots whose mapping needs Spark SQL. A version of the ledger is copied into a plain
+table in a temporary directory. The depot's changes are read as messages, mapped by Spark. Both pass through the driver,
+except for `verify`, which leaves messages on the executors.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ BATCHES_AND_REJECTIONS = [tables.OPEN, "closed", "rejected"]
 
 @contextmanager
 def reading_by_spark(chosen: Settings, copies: Copies) -> Iterator[None]:
-    """Let Spark read the tables of some settings in the block, and copy so much of the ledger."""
+    """Let Spark read the tables of some settings inside the block, copying as much of the ledger as `copies` says."""
     engine = SparkEngine(chosen)
     with (
         scratch_directory() as directory,
@@ -64,10 +64,9 @@ def reading_by_spark(chosen: Settings, copies: Copies) -> Iterator[None]:
 class SparkReader:
     """Reads the two tables of the settings; copies of ledger versions go into `directory`.
 
-    A copy of `headers` has batches without messages, which is enough for figures about them. One of `books` has neither
-    batches nor rejections, which stay on the executors, but for those that amendments supersede, unless the ledger
-    reads a raw depot. The rows of a topology's states have no values in any.
-
+    A copy of `headers` has batches without messages, which suffices for figures about them. A copy of `books` has only
+    those batches and rejections that amendments supersede, unless the ledger reads a raw depot; the others stay on the
+    executors. In every copy, the rows of a topology's states lack their values.
     """
 
     settings: Settings
@@ -78,8 +77,8 @@ class SparkReader:
     def ledger(self, location: str, version: int | None) -> tuple[DeltaTable, int]:
         """Return a plain table with the rows of a ledger at a version (default: the latest), and the version.
 
-        That of a replay is such a table already. Raises TableMissingError, TableUnreadableError, and NotFoundError for
-        a version that there is not (or no longer).
+        The ledger of a replay is already such a table. Raises TableMissingError, TableUnreadableError, NotFoundError
+        for a version that does not exist (any more).
         """
         if location != self.settings.ledger:
             table = open_table(location, "ledger")
@@ -109,7 +108,7 @@ class SparkReader:
         return self.engine.session.sql(f"SELECT * FROM {reference(location)} VERSION AS OF {version:d}")
 
     def _select_copied(self, frame: DataFrame) -> DataFrame:
-        """Return what is copied of a ledger."""
+        """Return the rows of a ledger that are copied."""
         if tables.is_topology_ledger(frame.columns):
             own = tables.topology_schema(raw=True).names
             return frame.select([name for name in frame.columns if name in own])
@@ -126,7 +125,7 @@ class SparkReader:
         return frame
 
     def ledger_log(self) -> SparkTable:
-        """Return what the log of the ledger says."""
+        """Return the log of the ledger."""
         return SparkTable(self.engine, self.settings.ledger)
 
     def version_after(self, microbatch: int) -> int:
@@ -143,7 +142,7 @@ class SparkReader:
 
 @dataclass(frozen=True, slots=True)
 class SparkTable:
-    """What the log of a table says, as a `DeltaTable` would answer."""
+    """The log of a table, with the answers that a `DeltaTable` would give."""
 
     engine: SparkEngine
     location: str
@@ -169,9 +168,9 @@ class SparkTable:
 
 @dataclass(frozen=True, slots=True)
 class SparkDepot(SparkTable):
-    """A depot whose changes Spark reads and maps; it answers like a `DeltaTable` of messages, or of raw chunks.
+    """A depot whose changes Spark reads and maps, with the interface of a `DeltaTable` of messages or raw chunks.
 
-    `recorded` has the mappings (JSON) of versions that a ledger has read; other versions are mapped as set.
+    `recorded` has the mappings (JSON) of versions that a ledger has read; the settings map all other versions.
     """
 
     settings: Settings
@@ -184,7 +183,7 @@ class SparkDepot(SparkTable):
 
     @property
     def needs_feed(self) -> bool:
-        """Tell whether only a change data feed says which version added a row."""
+        """Tell whether only the change data feed says which version added a row."""
         return not self.engine.names_files(self.engine.place(self.location))
 
     def version(self) -> int:
@@ -192,7 +191,7 @@ class SparkDepot(SparkTable):
         return self.table.version
 
     def schema(self) -> SimpleNamespace:
-        """Return the `fields` of the rows that `load_cdf` gives."""
+        """Return the schema, with its `fields`, of the rows that `load_cdf` returns."""
         return SimpleNamespace(fields=list(self._columns), to_arrow=lambda: self._columns)
 
     @property
@@ -217,7 +216,7 @@ class SparkDepot(SparkTable):
             raise OSError(first_line(error)) from error
 
     def frame(self, first: int, last: int) -> DataFrame:
-        """Return the rows that versions added, with those columns, on the executors."""
+        """Return the rows that versions added, with the columns of `schema`, on the executors."""
         parts = [self._map_messages(*span) for span in self._alike(first, min(last, self.table.version)).items()]
         if parts:
             return reduce(DataFrame.unionByName, parts)

@@ -45,7 +45,7 @@ FailIf = Annotated[
     "kafka_lag>100, paused; with > >= < <= ==. A topology has no open_batches, open_messages, oldest_open_age and "
     "kafka_lag.",
 ]
-# The columns of --history that are shown, those with a value, and their heads.
+# The columns that --history shows if they have a value, and their heads.
 HISTORY = {
     "microbatch": "microbatch",
     "kind": "kind",
@@ -113,7 +113,7 @@ def status(
 class StatusView:
     """One look at depot and ledger, or at a topology: what --json prints, and what people see.
 
-    `lines` stand above the tables and `remarks` below them, `line` is all of it in one. `holding` are the conditions
+    `lines` appear above the tables and `remarks` below them; `line` sums everything up. `holding` has the conditions
     that hold.
     """
 
@@ -126,14 +126,14 @@ class StatusView:
     holding: Sequence[str] = ()
 
     def print(self) -> None:
-        """Print it, one part after the other."""
+        """Print all parts in order."""
         print_line(*self.lines)
         for table in self.tables:
             stdout_console.print(table)
         print_line(*self.remarks)
 
     def view(self) -> Group:
-        """Return what a terminal shows that looks again and again."""
+        """Return the live view for a terminal."""
         ends = Text(f"{self.at}; Ctrl-C ends", style="dim")
         return Group(*map(Text, self.lines), *self.tables, *map(Text, self.remarks), ends)
 
@@ -184,7 +184,7 @@ def _look(
     tables: Sequence[Table] = (),
     named: bool = False,
 ) -> StatusView:
-    """Return a look at what batcher and topology have in common, and at what is their own: `what` it is, and so on.
+    """Return the view of a batcher or topology: what both have in common, and what is specific (`what` names the kind).
 
     The depots of a topology are `named`.
     """
@@ -223,7 +223,7 @@ def _depot(depot: DepotStatus, named: bool) -> str:
 
 
 def _describe_changes(depot: DepotStatus, named: bool) -> list[str]:
-    """Say where the next run will stop, if that is known, and which versions were skipped."""
+    """Say where the next run will stop, if known, and which versions were skipped."""
     stop, skipped, of_depot = depot.changed_version, depot.skipped_versions, f"{depot.name}:" if named else ""
     which = f"version{'s' * (len(skipped) > 1)} {', '.join(map(str, skipped))}"
     what = f"depot version {stop} removed or changed rows: the next run stops there, unless it ignores that"
@@ -265,7 +265,7 @@ def _of_batcher(status: BatcherStatus, most: int | None, alarms: Sequence[Condit
 
 
 def _watch(take: Callable[[], StatusView], pause: int, json: bool) -> int:
-    """Look until Ctrl-C, which is no failure, or until a condition holds."""
+    """Look until Ctrl-C, which is not a failure, or until a condition holds."""
     clock = WallClock()
     try:
         with _show_looks(json) as show:
@@ -281,7 +281,7 @@ def _watch(take: Callable[[], StatusView], pause: int, json: bool) -> int:
 
 @contextmanager
 def _show_looks(json: bool) -> Iterator[Callable[[StatusView], None]]:
-    """Give what shows a look: a live view on a terminal, a line each time elsewhere."""
+    """Yield a function that shows a look: in a live view on a terminal, as a line elsewhere."""
     from rich.live import Live
 
     if json:

@@ -1,4 +1,4 @@
-"""The one place that prints: text from data cannot steer a terminal, nor fail where the encoding lacks a character."""
+"""The only place that prints: text from data can neither control a terminal nor cause an encoding error."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rich.text import Text
 
 from windrow.model.printable import printable
 
-PIPE_WIDTH = 100_000  # letters, more than a line has
+PIPE_WIDTH = 100_000  # characters, more than any line has
 
 
 class Terminal(Console):
-    """A console that escapes what a terminal could act on, except what Rich itself writes.
+    """A console that escapes control characters, except those that Rich itself writes.
 
-    What goes to a file or a pipe is not cut or folded at the width of a terminal, unless COLUMNS says a width.
+    Output to a file or a pipe is not cut or folded at the width of a terminal, unless COLUMNS sets a width.
     """
 
     @property
@@ -34,7 +34,7 @@ class Terminal(Console):
         self._width, self._height = new_size
 
     def render_str(self, text: str, **look: Any) -> Text:
-        """Return a text of the width that it has when it is escaped."""
+        """Return a text with the width of its escaped form."""
         return super().render_str(printable(text), **look)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
@@ -49,7 +49,7 @@ stderr_console = Terminal(stderr=True, highlight=False)
 
 
 def write(text: str) -> None:
-    """Write a line, such as JSON, as it is; it holds no raw control characters."""
+    """Write a line, such as JSON, as it is; it must not contain raw control characters."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

@@ -85,7 +85,7 @@ def tune(
 
 
 def _parse_durations(durations: str | None, flag: str) -> list[str] | None:
-    """Return the durations of a flag, None without it. Raises SettingsError when it names none."""
+    """Return the durations of a flag, None without the flag. Raises SettingsError if it names none."""
     if durations is None:
         return None
     parts = [part.strip() for part in durations.split(",") if part.strip()]
@@ -114,7 +114,7 @@ def _tell(
 
 
 def _tell_delays(rows: list[dict[str, Any]], rules: Rules, advice: Advice, best: int | None) -> None:
-    """Print what each max_delay does, with the window that was tried with most of them: if several, that in force."""
+    """Print what each max_delay does, with the window tried with most of them, preferably the one in force."""
     tried = Counter(row["window_us"] for row in rows)
     window = max(tried, key=lambda length: (tried[length], length == rules.window, -length))
     rows = [row for row in rows if row["window_us"] == window]
@@ -134,7 +134,7 @@ def _tell_delays(rows: list[dict[str, Any]], rules: Rules, advice: Advice, best:
 
 
 def _tell_windows(rows: list[dict[str, Any]], rules: Rules, advice: Advice) -> None:
-    """Print what each window does; the rows have the same max_delay."""
+    """Print what each window does; all rows have the same max_delay."""
     from windrow.reading.tuning import advise_repeats, advise_window
 
     print_markup(
@@ -161,7 +161,7 @@ def _explain_stars(rows: list[dict[str, Any]]) -> str:
 
 
 def _print(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    """Print a table whose last column says which row is which."""
+    """Print a table whose last column labels the rows."""
     table = text_table(heads, (), padding=0)
     for column in table.columns[:-1]:
         column.justify = "right"

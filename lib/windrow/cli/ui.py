@@ -13,7 +13,7 @@ from windrow.model import durations
 if TYPE_CHECKING:
     from windrow.ui import BatcherView, TopologyView
 
-MIN_SECONDS = 0.1  # a guess: a browser asks no faster
+MIN_SECONDS = 0.1  # a guess: browsers do not ask more often
 
 
 @command("config depot ledger engine", example="windrow ui   or   windrow ui words:topology --allow-changes")
@@ -27,8 +27,8 @@ def ui(
 ) -> None:
     """Serve the report live to a browser on this machine.
 
-    It also shows streams and batches, and what became of a message. The printed address has a secret: only who knows it
-    can look. Ctrl-C ends the server. It needs the extra `ui`; pictures need `plot`.
+    It also shows streams and batches, and what became of a message. The printed address has a secret: only those who
+    know it can look. Ctrl-C ends the server. It needs the extra `ui`; pictures need `plot`.
     """
     from windrow.cli.watching import stop_on_signals
     from windrow.ui import BatcherView, Server, TopologyView
@@ -38,7 +38,7 @@ def ui(
     refuse((seconds < MIN_SECONDS, f"--interval {interval} is too short", f"Use at least {MIN_SECONDS:g}s."))
     view: BatcherView | TopologyView
     if topology is None:
-        call.settings()  # invalid ones end the command now, not every page
+        call.settings()  # invalid settings stop the command now, not every page
         view = BatcherView(call.readable_settings, call.sparkless_settings)
     else:
         view = TopologyView(*call.topology(topology), lambda: call.readable_topology(topology))

@@ -103,7 +103,7 @@ def _books_of_topology(report: TopologyReport) -> Iterator[str]:
 def _of_batcher(
     call: CommandContext, ledger_version: list[int] | None, since: int | None, max_messages: int | None, strict: bool
 ) -> int:
-    """Verify the ledger of a batcher, and remember what was verified; Ctrl-C says how far it came."""
+    """Verify the ledger of a batcher, and record what was verified; on Ctrl-C, say how far it came."""
     from windrow.verify import Reliance
     from windrow.verify import verify as check
     from windrow.verify.base import write_record

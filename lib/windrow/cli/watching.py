@@ -19,7 +19,7 @@ from windrow.settings.settings import LogSettings, Settings
 def watch_run(
     part: LogSettings, ask: Callable[[], None], saying: str = "stopping after this microbatch"
 ) -> Iterator[Callable[[], None]]:
-    """Write the log on standard error, and let signals ask for a stop, as `stopping` does."""
+    """Write the log to standard error, and let signals ask for a stop, as `stop_on_signals` does."""
     with logging_to(stderr_console, part.format, part.level), stop_on_signals(ask, saying) as install:
         yield install
 
@@ -28,9 +28,9 @@ def watch_run(
 def stop_on_signals(
     ask: Callable[[], None], saying: str = "stopping after this microbatch"
 ) -> Iterator[Callable[[], None]]:
-    """Let SIGINT and SIGTERM ask for a stop; a second SIGINT interrupts. Gives a function that installs them again.
+    """Let SIGINT and SIGTERM ask for a stop; a second SIGINT interrupts. Yields a function that installs them again.
 
-    Only the main thread can handle signals. On a platform that runs a job in another thread, its process handles them.
+    Only the main thread can handle signals. If a platform runs a job in another thread, its process handles them.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
@@ -39,7 +39,7 @@ def stop_on_signals(
     def stop(number: int, _: object) -> None:
         ask()
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        with suppress(RuntimeError):  # it came in the middle of a line that is being written
+        with suppress(RuntimeError):  # the signal came while a line was being written
             log.info(saying, signal=signal.Signals(number).name)
 
     def install() -> None:
@@ -57,7 +57,7 @@ def stop_on_signals(
 
 @contextmanager
 def show_progress(settings: Settings, quiet: bool) -> Iterator[Observer]:
-    """Show on a terminal how many of the messages that wait are read, unless `quiet`; elsewhere do not count."""
+    """Show on a terminal how many of the waiting messages were read, unless `quiet`; elsewhere, do not count."""
     if quiet or not stderr_console.is_terminal:
         yield Observer()
         return
@@ -68,14 +68,14 @@ def show_progress(settings: Settings, quiet: bool) -> Iterator[Observer]:
 
 
 class Bar(Observer):
-    """Moves a progress bar on by the messages of each microbatch."""
+    """Advances a progress bar by the messages of each microbatch."""
 
     def __init__(self, show: Callable[[int, int | None], None], total: int | None) -> None:
-        """Begin with none of them."""
+        """Begin at zero."""
         self._show, self._total, self._done = show, total, 0
         show(0, total)
 
     def committed(self, committed: CommittedMicrobatch) -> None:
-        """Move on."""
+        """Advance the bar."""
         self._done += committed.message_count
         self._show(self._done, self._total)

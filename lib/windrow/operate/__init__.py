@@ -9,7 +9,7 @@ __all__ = ["LogObserver", "Observer", "Observers", "RunInfo", "configured_observ
 
 
 def configured_observers(metrics: MetricsSettings) -> list[Observer]:
-    """Return the observers that the settings ask for, the log first. Raises MissingExtraError, SettingsError."""
+    """Return the observers that the settings request, the log first. Raises MissingExtraError, SettingsError."""
     observers: list[Observer] = [LogObserver()]
     if metrics.opentelemetry:
         from windrow.operate.spans import TraceSpans

@@ -1,4 +1,4 @@
-"""Events for OpenLineage: which depot version went into which ledger version. Your configuration says where they go.
+"""Events for OpenLineage: which depot version went into which ledger version. Your configuration sets their target.
 
 Spark's own integration does not see what `foreachBatch` writes, and the embedded engine has none.
 """
@@ -34,21 +34,21 @@ except ImportError as missing:
     raise MissingExtraError("lineage needs openlineage-python", "pip install 'windrow-delta[lineage]'") from missing
 
 PRODUCER = f"urn:windrow:{VERSION}"
-RECENT_COMMITS = 20  # other writers, such as maintenance, commit meanwhile
+RECENT_COMMITS = 20  # other writers, such as maintenance, may commit in between
 Name = tuple[str, str]  # namespace and name of a dataset
 
 
 class LineageEvents(Observer):
     """Emits START, a RUNNING event after each microbatch with the versions of its tables, and COMPLETE, FAIL or ABORT.
 
-    The last event repeats the versions of the last microbatch. A table that delta-rs cannot read, such as that of a
+    The last event repeats the versions of the last microbatch. A table that delta-rs cannot read, such as one in a
     catalog, has no version.
     """
 
     def __init__(self, client: OpenLineageClient | None = None, namespace: str = DEFAULT_NAMESPACE_NAME) -> None:
-        """Use this client, or one as the environment says (`OPENLINEAGE_URL`), which is closed at the end.
+        """Use this client, or one configured by the environment (`OPENLINEAGE_URL`), which is closed at the end.
 
-        `namespace` is that of the job, and of tables with a catalog name.
+        `namespace` is the namespace of the job, and of tables with a catalog name.
         """
         self._client, self._owns, self._namespace = client or OpenLineageClient(), client is None, namespace
 
@@ -60,7 +60,7 @@ class LineageEvents(Observer):
         self._emit(RunState.START)
 
     def committed(self, committed: CommittedMicrobatch) -> None:
-        """Emit RUNNING with the depot versions that were reached and the ledger version that has them."""
+        """Emit RUNNING with the depot versions reached and the ledger version that recorded them."""
         versions = {"": committed.depot_version, **committed.depots}
         read = committed.message_count if len(self._run.depots) == 1 else None
         self._inputs = [self._input(depot, versions.get(name), read) for name, depot in self._run.depots.items()]
@@ -68,7 +68,7 @@ class LineageEvents(Observer):
         self._emit(RunState.RUNNING)
 
     def ended(self, error: BaseException | None) -> None:
-        """Emit COMPLETE, FAIL with the error, or ABORT for what is no error, such as Ctrl-C."""
+        """Emit COMPLETE, FAIL with the error, or ABORT for an interruption such as Ctrl-C."""
         if error is None:
             self._emit(RunState.COMPLETE)
         else:
@@ -115,7 +115,7 @@ class LineageEvents(Observer):
         return f"{url.scheme.replace('s3a', 's3')}://{url.netloc}", url.path.lstrip("/")
 
     def _ledger_version(self, microbatch: int) -> int | None:
-        """Return the ledger version with a microbatch, by the note of its commit; None if delta-rs cannot tell."""
+        """Return the ledger version of a microbatch, from the note of its commit; None if delta-rs cannot tell."""
         ledger = self._run.settings.ledger
         if is_catalog_name(ledger):
             return None

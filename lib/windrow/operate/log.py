@@ -1,7 +1,7 @@
 """The log: events with fields go to Python's logger `windrow`; the commands decide how they are written.
 
-The library configures no logging. In a program that embeds Windrow, records carry their fields as `extra`, and the text
-of a record has them too: if the program does not configure logging, it shows the text of warnings and nothing else.
+The library configures no logging. In a program that embeds Windrow, records carry their fields as `extra`. Their text
+has the fields too, because a program that does not configure logging shows only the text of warnings.
 Secrets are removed before a record is created.
 """
 
@@ -24,7 +24,7 @@ NAME = "windrow"
 Format = Literal["auto", "pretty", "json"]
 Level = Literal["debug", "info", "warning", "error"]
 
-# The password of a URL, its query (storage puts signatures there), and texts such as `..._key = ...`.
+# The password of a URL, its query (object stores put signatures there), and texts such as `..._key = ...`.
 SECRETS = (
     (re.compile(r"(://[^/@\s:]*):[^\s/]+@"), r"\1:***@"),
     (re.compile(r"(://[^\s?]*)\?\S+"), r"\1?***"),
@@ -52,7 +52,7 @@ def _escape(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.typ
 
 
 class Event(str):
-    """The name of an event. Its text, which a program without logging of its own shows, has the fields too."""
+    """The name of an event. Its text, shown by programs that do not configure logging, also has the fields."""
 
     __slots__ = ("fields",)
     fields: Mapping[str, object]
@@ -82,9 +82,9 @@ log: structlog.stdlib.BoundLogger = structlog.wrap_logger(
 
 @contextmanager
 def logging_to(console: Console, format_: Format = "auto", level: Level = "info") -> Iterator[None]:
-    """Write the log to a console while the block runs: `pretty` or `json`; `auto` is pretty on a terminal.
+    """Write the log to a console inside the block, as `pretty` or `json`; `auto` is pretty on a terminal.
 
-    On a terminal, lines appear above a progress bar of the same console.
+    On a terminal, lines appear above the console's progress bar.
     """
     logger = logging.getLogger(NAME)
     before = logger.level, logger.propagate
@@ -104,7 +104,7 @@ class ToConsole(logging.Handler):
     """Writes each record as one line."""
 
     def __init__(self, console: Console, pretty: bool) -> None:
-        """Write for people if `pretty`, else for machines."""
+        """Write for people if `pretty`, otherwise for machines."""
         super().__init__()
         self._console = console
         stamped: list[structlog.typing.Processor] = [

@@ -24,7 +24,7 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 
 
 class PrometheusMetrics(Observer):
-    """Counts what runs do, in a new registry or in yours. Every metric has the ledger as a label."""
+    """Counts what runs do, in a new registry or yours. Every metric has the ledger as a label."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         """Register the metrics; a registry accepts them only once."""
@@ -77,7 +77,7 @@ class PrometheusMetrics(Observer):
         if committed.depot_version is not None:
             self._version.labels(ledger).set(committed.depot_version)
         self._committed_at.labels(ledger).set(self._clock.now() / 1_000_000)
-        # A microbatch of another process, or without messages, lacks some measurements.
+        # Microbatches of other processes, or without messages, lack some measurements.
         if committed.open_batch_count is not None:
             self._open.labels(ledger).set(committed.open_batch_count)
         if committed.lag_ms is not None:
@@ -90,11 +90,11 @@ class PrometheusMetrics(Observer):
         self._retries.labels(self._ledger).inc()
 
     def maintenance_failed(self, table: Role, error: Exception) -> None:
-        """Count a failed maintenance."""
+        """Count a failed maintenance run."""
         self._failures.labels(self._ledger, table).inc()
 
     def ended(self, error: BaseException | None) -> None:
-        """Note when and how the run ended."""
+        """Record when and how the run ended."""
         self._ended_at.labels(self._ledger).set(self._clock.now() / 1_000_000)
         self._success.labels(self._ledger).set(error is None)
 
@@ -122,7 +122,7 @@ class MetricsServer(PrometheusMetrics):
 
 
 class Textfile(PrometheusMetrics):
-    """Writes the metrics to a file, because a scheduled job ends before Prometheus can ask it.
+    """Writes the metrics to a file, because a scheduled job ends before Prometheus can scrape it.
 
     Counters and histograms continue from the values in the file: otherwise a job that reads 100 messages in each run
     would always show 100.
@@ -149,7 +149,7 @@ class Textfile(PrometheusMetrics):
         self._write()
 
     def ended(self, error: BaseException | None) -> None:
-        """Note the end, and write the file."""
+        """Record the end, and write the file."""
         super().ended(error)
         self._write()
 
@@ -165,7 +165,7 @@ class RestoredCollector(Collector):
         self._registry = registry
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every metric of the registry, without the creation times of counters, since they continue."""
+        """Yield every metric of the registry, without creation times of counters, because counters continue."""
         for metric in self._registry.collect():
             before, now = self._earlier.get(metric.name, {}), _by_labels(metric)
             if metric.type != "gauge":

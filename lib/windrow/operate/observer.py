@@ -1,4 +1,4 @@
-"""Observers: callbacks for the start of a run, commits, retries, maintenance and the end; and the log, which is one."""
+"""Observers: callbacks for the start and end of a run, commits, retries and maintenance; the log is an observer too."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from windrow.settings.settings import Settings
 from windrow.version import VERSION
 
 COUNTS = ("message_count", "accepted", "rejected", "opened", "closed")
-# What the line of a microbatch says of it, before and after the engine.
+# The fields in the log line of a microbatch, before and after the engine.
 FIRST = (
     "kind", "attempt", "depot_version", "message_count", "accepted", "rejected", "reasons", "opened", "closed",
     "open_batch_count", "processed_on",
@@ -39,7 +39,7 @@ class RunInfo:
 
 
 class Observer:
-    """Callbacks of a run, which waits for each of them. A subclass overrides those it needs."""
+    """Callbacks of a run, which waits for each of them. Subclasses override those that they need."""
 
     def started(self, run: RunInfo) -> None:
         """Called at the start; depot and ledger are not open yet."""
@@ -48,7 +48,7 @@ class Observer:
         """Called after a microbatch was committed to the ledger."""
 
     def retrying(self, error: Exception, attempt: int) -> None:
-        """Called when attempt number `attempt` failed and another one follows."""
+        """Called when attempt number `attempt` failed and another follows."""
 
     def maintained(self, maintained: MaintenanceResult, took_ms: float) -> None:
         """Called after the maintenance of a table; microbatches waited `took_ms` milliseconds for it."""
@@ -79,7 +79,7 @@ class Observers(Observer):
 
 @contextmanager
 def notify_observers(run: RunInfo, observers: Iterable[Observer]) -> Iterator[Observers]:
-    """Call `started` of the observers, and `ended` when the block is left."""
+    """Call `started` of the observers, and `ended` when the block ends."""
     together = Observers(observers)
     together.started(run)
     try:

@@ -1,4 +1,4 @@
-"""Spans for OpenTelemetry: one per microbatch, with its phases as children. Your SDK decides where they go."""
+"""Spans for OpenTelemetry: one per microbatch, with its phases as children. Your SDK decides where spans go."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ except ImportError as missing:
     raise MissingExtraError("spans need opentelemetry-api", "pip install 'windrow-delta[otel]'") from missing
 
 COUNTS = ("message_count", "accepted", "rejected", "opened", "closed", "open_batch_count")
-NANOSECONDS = 1_000  # of a microsecond
+NANOSECONDS = 1_000  # per microsecond
 
 
 class TraceSpans(Observer):
     """Creates a span `windrow.microbatch` after each commit, from the durations of its phases."""
 
     def __init__(self, provider: TracerProvider | None = None) -> None:
-        """Use this provider, or the one of the process."""
+        """Use this provider, or the process-wide one."""
         self._tracer = trace.get_tracer("windrow", VERSION, provider)
 
     def started(self, run: RunInfo) -> None:

@@ -26,7 +26,7 @@ class Queries(StreamingQueryListener):
         log.debug("query started", query=str(event.id), run=str(event.runId))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        """Log the rows that a Spark batch read, counting repeated reads, and the durations in milliseconds."""
+        """Log the rows that a Spark batch read, including repeated reads, and the durations in milliseconds."""
         progress = event.progress
         took = dict(progress.durationMs)
         log.debug(
@@ -38,7 +38,7 @@ class Queries(StreamingQueryListener):
         )
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
-        """Log nothing: an idle query ends."""
+        """Log nothing, because idle queries end."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
         """Log the end of a query, with its error."""
@@ -47,7 +47,7 @@ class Queries(StreamingQueryListener):
 
 @contextmanager
 def listening(session: SparkSession) -> Iterator[None]:
-    """Listen to the queries of a session if the log level is debug, since every event costs a call from Java."""
+    """Listen to the queries of a session only at log level debug, since every event costs a call from Java."""
     if not log.isEnabledFor(logging.DEBUG):
         yield
         return

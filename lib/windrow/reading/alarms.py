@@ -26,7 +26,7 @@ EXAMPLE = "Write it like lag>5m, lag_messages>100000, rejected>0 or paused"
 
 @dataclass(frozen=True, slots=True)
 class StatusMetric:
-    """A figure of a status: a time (microseconds), a count, or a flag (0 or 1); None when it is not known."""
+    """A figure in a status: a time (microseconds), a count, or a flag (0 or 1); None when unknown."""
 
     unit: Literal["time", "count", "flag"]
     meaning: str
@@ -123,7 +123,7 @@ def _list_metrics(known: Mapping[str, StatusMetric]) -> str:
 
 
 def _text(figure: StatusMetric, value: int) -> str:
-    """Return a value for reading; a time of a second or more in whole seconds."""
+    """Format a value for people; times of a second or more are cut to whole seconds."""
     if figure.unit == "count":
         return f"{value:,}"
     return durations.format_duration(value - value % SECOND if value >= SECOND else value)

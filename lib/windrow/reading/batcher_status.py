@@ -1,4 +1,4 @@
-"""Read the status of a batcher: the one of its ledger, with rules, clocks, batches and rejections."""
+"""Read the status of a batcher: that of its ledger, plus rules, clocks, batches and rejections."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SourceClock:
 class OldestBatch:
     """The open batch whose window began first.
 
-    It closes when the `floor` of its source reaches the `timeout_at`, for which `remaining_seconds` are missing.
+    It closes when the `floor` of its source reaches `timeout_at`, which is `remaining_seconds` away.
     """
 
     id: str
@@ -71,7 +71,7 @@ class ClosedBatches:
 
 @dataclass(frozen=True, slots=True)
 class Rejections:
-    """The messages rejected for a reason, and the most by which one of them missed."""
+    """The messages rejected for a reason, and the most by which one missed the limit."""
 
     reason: str
     message_count: int
@@ -80,11 +80,11 @@ class Rejections:
 
 @dataclass(frozen=True, slots=True)
 class NeededDelay:
-    """The `max_delay` in force, and those that would have kept every message rejected as too old.
+    """The `max_delay` in force, and the values that would have kept every message rejected as too old.
 
-    In microseconds; `required_max_delay_us` is None and `by_source` empty when no message was too old. All of it counts
-    what was read since rules and mapping last changed, without `left_out` messages of wrong clocks: of sources of which
-    nearly all were rejected, or a month old.
+    In microseconds; `required_max_delay_us` is None and `by_source` empty when no message was too old. Only messages
+    read since rules and mapping last changed count, except the `left_out` ones, whose clocks are wrong: they are a
+    month old, or nearly all messages of their source were rejected.
     """
 
     max_delay_us: int
@@ -106,7 +106,7 @@ class PartitionLag:
 
 @dataclass(frozen=True, slots=True)
 class KafkaLag:
-    """How many offsets of a group's topics the depot does not have, as the broker said at `measured_at`."""
+    """How many offsets of a group's topics the depot lacks, as the broker reported at `measured_at`."""
 
     brokers: str
     group: str
@@ -133,7 +133,7 @@ def status(depot: str, ledger: str, now: int) -> BatcherStatus:
     """Read the status of a ledger at wall time `now` (microseconds).
 
     Raises TableMissingError, IncompatibleTableError for a table that is not a ledger, DepotMismatchError for a depot
-    that is not its own.
+    that the ledger does not read.
     """
     book = open_ledger(ledger)
     progress = book.progress()
@@ -152,7 +152,7 @@ def status(depot: str, ledger: str, now: int) -> BatcherStatus:
 
 
 def count_waiting(depot: str, ledger: str) -> int | None:
-    """Return how many messages wait, by the log of a local depot; None if the depot or the number is missing."""
+    """Return how many messages wait, according to the log of a local depot; None if depot or row count is missing."""
     if local_path(depot) is None or local_path(ledger) is None:
         return None
     with suppress(TableMissingError):

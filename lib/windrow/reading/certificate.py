@@ -1,12 +1,11 @@
 """Certify what became of a message, so that a short program checks it without the tables and without Windrow.
 
-The *root* of a ledger is a hash over all that is final in it: each closed window with the digests of its batches, each
-rejection, each row of an amendment, each microbatch of the history with the rules in force, and over the id of the
-depot and the last link of the history's chain.
- Anybody who has the ledger computes it again; who has noted it trusts nobody. A *certificate* has one
-message, the batch or rejection with it as the ledger has them, the row of the microbatch that decided so, and for each
-the hashes that lead to the root (`hash_tree`). Windows cover event times in the tree: so it shows that no other batch
-can have the message.
+The *root* of a ledger is a hash over everything final in it: each closed window with the digests of its batches, each
+rejection, each row of an amendment, each microbatch of the history with the rules in force, and over the depot's id,
+the last microbatch's number and the last link of the history's chain. Anybody who has the ledger can recompute the
+root; whoever noted it need trust nobody. A *certificate* contains one message, its batch or rejection as stored in the
+ledger, the row of the microbatch that decided, and for each the hashes that lead to the root (`hash_tree`). In the
+tree, windows cover event times, which shows that no other batch can contain the message.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ from windrow.reading.tables import Ledger, quote_text, time_literal
 from windrow.reading.warnings import first_names
 
 FORMAT = 1
-NAMED = 4  # in an error: a guess at what fits two lines
+NAMED = 4  # in an error; a guess at how many fit on two lines
 LATER = "Prove it once the batch is closed; until then the message may move to another one."
 HISTORY = ", ".join(["microbatch", *LINKED])
 SUPERSEDED = ("id", "reason", "superseded_id", "superseded_by", "microbatch")
 OF_REJECTIONS = ("rejected", "record", "chunk")  # how ids of rejections begin
-MICROBATCH = "microbatch"  # the name of the microbatches in the tree; their numbers are the places
+MICROBATCH = "microbatch"  # the name of microbatches in the tree; their numbers are their places
 Document: TypeAlias = dict[str, Any]
 
 
@@ -64,7 +63,7 @@ class LedgerRoot:
 
 @dataclass(frozen=True, slots=True)
 class MessageName:
-    """Which message is meant: of a key, at an event time (microseconds), perhaps of a type or source."""
+    """Identifies a message by key and event time (microseconds), and optionally by type and source."""
 
     key: str
     event_time: int
@@ -72,21 +71,21 @@ class MessageName:
     source: str | None = None
 
     def condition(self, begin: str, end: str) -> str:
-        """Return the SQL condition on rows between whose times the message lies, the later one included."""
+        """Return the SQL condition for rows whose two times, both included, enclose the event time."""
         at = time_literal(self.event_time)
         where = [f"key = {quote_text(self.key)}", f"{begin} <= {at}", f"{end} >= {at}"]
         return " AND ".join([*where, *([] if self.source is None else [f"source = {quote_text(self.source)}"])])
 
     def is_(self, row: Mapping[str, Any]) -> bool:
-        """Tell whether a message, whose times are numbers, is meant."""
+        """Tell whether a message, with times as numbers, is the one named."""
         return row["event_time"] == self.event_time and self.type in (None, row["type"])
 
 
 class Certifier:
-    """Computes the root of a ledger, and certificates under it. It reads all that is final, once."""
+    """Computes the root of a ledger, and certificates under it. It reads all final rows once."""
 
     def __init__(self, ledger: Ledger, progress: Callable[[int], None] = lambda rows: None) -> None:
-        """Read the ledger; `progress` is called with the rows so far. Raises TableUnreadableError, NotFoundError."""
+        """Read the ledger; `progress` gets the number of rows so far. Raises TableUnreadableError, NotFoundError."""
         self._ledger = ledger
         leaves = _leaves(ledger, progress)
         self._tree, self._names, self._begins = HashTree.of(leaves), leaves["begin_name"], leaves["begin"]
@@ -104,7 +103,7 @@ class Certifier:
     def of_message(self, message: MessageName) -> Document:
         """Return the certificate of a message: of its closed batch, or else of its rejection.
 
-        Raises NotFoundError where there is no such message, or its batch is open; SettingsError if several are meant.
+        Raises NotFoundError if there is no such message or its batch is open, SettingsError if several match.
         """
         if placed := self._batch_of(message):
             batch, row = placed
@@ -134,7 +133,7 @@ class Certifier:
         return self._document(row, batch=first, rejection=rejection)
 
     def _batch_of(self, message: MessageName) -> tuple[Document, Mapping[str, Any]] | None:
-        """Return the closed batches of the window that has a message, and the message with its stream."""
+        """Return the closed batches of the window that contains a message, and the message with its stream."""
         rows = self._ledger.rows("closed", BATCH_SQL, message.condition("window_start", "window_end"), "ORDER BY part")
         matches = [
             {"source": batch["source"], "key": batch["key"], "microbatch": batch["microbatch"], **inside, "row": number}
@@ -166,7 +165,7 @@ class Certifier:
         return NotFoundError("the ledger has no such message", hint)
 
     def _document(self, row: Mapping[str, Any], **shown: Document | None) -> Document:
-        """Return a certificate of a message; the row says in which microbatch it was decided."""
+        """Return the certificate of a message; `row` names the microbatch that decided it."""
         history = self._ledger.rows(MICROBATCH, HISTORY, f"microbatch = {row['microbatch']:d}")
         microbatch = {"fields": _texts(history, LINKED), "path": self._path(MICROBATCH, row["microbatch"])}
         named = {name: row[name] for name in ("source", "key", "type", "event_time")}
@@ -179,7 +178,7 @@ class Certifier:
 
 
 def _in_numbers(rows: pa.Table) -> list[dict[str, Any]]:
-    """Return rows whose times are numbers."""
+    """Return rows with times as numbers."""
     return list(times_to_numbers(to_plain_types(rows)).to_pylist())
 
 
@@ -216,7 +215,7 @@ def _read_digests(ledger: Ledger) -> Iterator[pa.Table]:
 
 
 def _single_places(digests: pa.Table) -> pa.Table:
-    """Return leaves of rows that are not about a window: the id is a name of its own."""
+    """Return the leaves of rows that belong to no window; each has its id as its name."""
     return _leaf(digests["id"], pa.repeat(0, len(digests)), pa.repeat(1, len(digests)), None, digests)
 
 
@@ -227,7 +226,7 @@ def _leaf(name: Any, begin: Any, end: Any, part: Any, digests: pa.Table) -> pa.T
 
 
 def _join_parts(rows: pa.RecordBatch) -> pa.Table:
-    """Return a leaf for each window: the parts of a window, which follow each other, are one."""
+    """Return a leaf for each window, which joins the adjacent rows of its parts."""
     name, begin = rows["begin_name"].dictionary_encode().indices.to_numpy(), rows["begin"].to_numpy()
     begins = np.flatnonzero(np.append(True, (np.diff(name) != 0) | (np.diff(begin) != 0)))
     ends = np.append(begins[1:], rows.num_rows)
@@ -242,7 +241,7 @@ def _join_parts(rows: pa.RecordBatch) -> pa.Table:
 
 
 def _batch(row: pa.Table) -> Document:
-    """Return a batch as its fields and its messages, each the texts of their canonical form."""
+    """Return the fields and the messages of a batch as texts in canonical form."""
     inside = pc.list_flatten(combine_chunks(to_plain_types(row)["messages"]))
     members = [_text_column(pc.struct_field(inside, name)) for name in canonical.MESSAGE]
     return {"fields": _texts(row, canonical.BATCH), "messages": list(map(list, zip(*members, strict=True)))}
@@ -254,7 +253,7 @@ def _texts(row: pa.Table, names: tuple[str, ...]) -> Document:
 
 
 def _text_column(values: pa.Array) -> list[Any]:
-    """Return the canonical form of each value as text, of other bytes as `{"base64": text}`; None is None."""
+    """Return the canonical form of each value as text, or as `{"base64": text}` if not UTF-8; None stays None."""
     return [None if value is None else _text(value) for value in canonical.encode_values(values).to_pylist()]
 
 

@@ -1,14 +1,14 @@
-"""Closed batches, each exactly once: those that closed after a position, without Spark, or as a stream of Spark.
+"""Closed batches, each exactly once: those that closed after a position, without Spark, or as a Spark stream.
 
 A position is the number of a microbatch, not a version of the table: every final row says which microbatch wrote it,
-and neither OPTIMIZE nor VACUUM nor a cleanup of the log changes that. After a RESTORE, however, numbers are used again.
-So a position also has a fingerprint of its microbatch, as in `41@0f3c9a6e21b4`: another microbatch 41, or another
-ledger at the same place, has another one. `41@0f3c9a6e21b4/500` is a position inside a microbatch: after the first 500
-batches that microbatch 41 closed, in the order of their ids.
+and neither OPTIMIZE nor VACUUM nor a cleanup of the log changes that. After a RESTORE, however, numbers are reused, so
+a position also has a fingerprint of its microbatch, as in `41@0f3c9a6e21b4`: a different microbatch 41, or a different
+ledger at the same path, has a different fingerprint. `41@0f3c9a6e21b4/500` is a position inside a microbatch: after the
+first 500 batches that microbatch 41 closed, in the order of their ids.
 
 In a stream of the ledger a closed batch arrives once, as an insert, because commits only add rows, and folds and
-compactions change no data. A plain stream with `skipChangeCommits` would pass over a RESTORE, though. In the change
-feed any other change of a closed row takes back a batch that was delivered, and stops the stream.
+compactions change no data. A plain stream with `skipChangeCommits` would miss a RESTORE, though. In the change feed,
+any change to a closed row other than its insert takes back a delivered batch, and stops the stream.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Final = Literal["closed", "rejected"]
 
-# The column that says in which microbatch a final row was written.
+# The column with the microbatch that wrote a final row.
 WRITTEN_IN: dict[Final, str] = {"closed": "closed_microbatch", "rejected": "microbatch"}
 POSITION = re.compile(r"(?P<number>\d{1,18})(?:@(?P<mark>[0-9a-f]+)(?:/(?P<rows>[1-9]\d{0,17}))?)?")
 MARK_LETTERS = 12
@@ -43,7 +43,7 @@ TAKEN_BACK = (
     f"{LedgerRestoredError.code}: closed batches were taken back: the ledger was restored, or closed rows were deleted "
     "or changed by hand. Start the stream again with a new checkpoint and an empty target."
 )
-EVERY_FILE = 2_147_483_647  # a limit could split a RESTORE, and deliver rows it puts back before those it takes away
+EVERY_FILE = 2_147_483_647  # a limit could split a RESTORE and deliver restored rows before removed ones
 NO_TABLE = ("DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_SCHEMA_NOT_SET", "TABLE_OR_VIEW_NOT_FOUND")
 
 
@@ -57,10 +57,10 @@ class ClosedBatches:
 
 @dataclass(frozen=True, slots=True)
 class RowRange:
-    """The `rows` of a final state that some microbatches wrote, after `start` and up to `end`, in the order of ids.
+    """The `rows` of a final state that the microbatches after `start` and up to `end` wrote, in the order of ids.
 
-    With `after` it begins behind the row of microbatch `start` that has this id; with `until` it ends with the row of
-    microbatch `end` that has this one.
+    With `after`, the range begins just after the row of microbatch `start` with that id; with `until`, it ends with the
+    row of microbatch `end` with that id.
     """
 
     state: Final
@@ -83,7 +83,7 @@ class RowRange:
         return f"{first} AND {last}"
 
     def require_whole(self, count: int) -> None:
-        """Raise LedgerRestoredError unless as many rows were found as the history says."""
+        """Raise LedgerRestoredError unless the number of rows found is what the history says."""
         if count != self.rows:
             raise LedgerRestoredError(
                 f"microbatches {self.start + (self.after is None)} to {self.end} wrote {self.rows} {self.state} rows, "
@@ -105,19 +105,19 @@ def read_closed(
         ledger: The path of the ledger.
         since: The `position` of the previous call, None for the beginning, or the bare number of a microbatch, which
             cannot be checked for a RESTORE.
-        batches_at_once: How many batches are read at most; the result is empty only when nothing is left.
-        pivot: Whether a batch is a row of numbers with a column for each of the types (see `reading.pivot`).
-        types: These types; by default all those in these batches.
+        batches_at_once: The most batches to read; the result is empty only when nothing is left.
+        pivot: Whether to return each batch as a row of numbers with a column for each type (see `reading.pivot`).
+        types: The types that get a column; by default all types in these batches.
 
     Returns:
         The batches, and the `since` of the next call.
 
     Raises:
         LedgerRestoredError: The ledger no longer holds what was read up to `since`.
-        SettingsError: `since` is not one.
+        SettingsError: `since` is not a position.
         TableMissingError: There is no such ledger.
         IncompatibleTableError: The table is not a ledger.
-        OutputFileError: With `pivot`: payloads are no numbers.
+        OutputFileError: With `pivot`: payloads are not numbers.
 
     Example:
         >>> closed = windrow.read_closed("data/ledger")
@@ -141,7 +141,7 @@ def read_closed(
 
 
 def span(book: Ledger, state: Final, since: str | int | None, rows_at_once: int | None = None) -> RowRange:
-    """Return which rows of a final state follow `since`, at most so many. Raises LedgerRestoredError, SettingsError."""
+    """Return the final rows after `since`, at most `rows_at_once`. Raises LedgerRestoredError, SettingsError."""
     if rows_at_once is not None and not (isinstance(rows_at_once, int) and rows_at_once > 0):
         raise SettingsError(f"batches_at_once is {rows_at_once!r}", "Give a whole number above 0, or leave it out.")
     reached = book.progress().microbatch
@@ -175,9 +175,9 @@ def _id_of(book: Ledger, state: Final, number: int, count: int) -> str:
 
 
 def _parse_position(book: Ledger, since: str | int | None, reached: int) -> tuple[int, int]:
-    """Return the microbatch in `since` (0 for None), and how many of its rows were read if these were not all.
+    """Return the microbatch in `since` (0 for None), and how many of its rows were read (0: all).
 
-    Raises LedgerRestoredError if it is another microbatch now.
+    Raises LedgerRestoredError if the ledger no longer has that microbatch.
     """
     if since is None:
         return 0, 0
@@ -197,7 +197,7 @@ def _parse_position(book: Ledger, since: str | int | None, reached: int) -> tupl
 def _mark(book: Ledger, number: int) -> str:
     """Return a fingerprint of a microbatch: a digest of the ledger's id and the token of the commit.
 
-    For 0, before the first microbatch, it is that of the ledger's id alone. A row without a token has its start time.
+    For 0, before the first microbatch, only the ledger's id counts. A row without a token has its start time instead.
     """
     token = "coalesce(token, CAST(epoch_us(started_at) AS VARCHAR)) AS token"
     tokens = book.rows("microbatch", token, f"microbatch = {number}")["token"].to_pylist()
@@ -207,14 +207,14 @@ def _mark(book: Ledger, number: int) -> str:
 def stream_closed(spark: SparkSession, ledger: str, since: int | None = None) -> DataFrame:
     """Return a streaming frame of closed batches, with the columns of the view `closed_batches`, each exactly once.
 
-    At its first start the stream delivers all closed batches, from then on each batch as it closes. Spark keeps the
-    position in the checkpoint of the query. A RESTORE that takes closed batches back stops the stream with
+    When first started, the stream delivers all closed batches; from then on, it delivers each batch as it closes. Spark
+    keeps the position in the query's checkpoint. A RESTORE that takes closed batches back stops the stream with
     WINDROW-LEDGER-RESTORED.
 
     Args:
         spark: The session.
         ledger: A path, or a name in a catalog if it looks like `a.b` or `a.b.c` (write `./a.b` for such a path).
-        since: A microbatch: the stream begins with the batches that closed after it.
+        since: The number of a microbatch; the stream begins with the batches that closed after it.
 
     Returns:
         The frame.

@@ -27,7 +27,7 @@ def batch(ledger: str, id: str, idle_timeout: int | None = IDLE_TIMEOUT) -> dict
     parts = ID.fullmatch(id)
     if not parts:
         raise NotFoundError(f"{id!r} is not the id of a batch", "An id looks like batch/SOURCE/KEY/WINDOW_START/PART.")
-    start = int(parts["start"])  # by which the query skips files
+    start = int(parts["start"])  # lets the query skip files
     where = f"id = {quote_text(id)} AND window_start = {time_literal(start)}"
     rows = _read(book, ("open", "closed"), where)
     if not rows:
@@ -46,9 +46,9 @@ def batches(
     start: int | None = None,
     end: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Return batches with their messages: open ones from the earliest window, closed ones from the latest.
+    """Return batches with their messages: open ones earliest window first, closed ones latest first.
 
-    Their windows have event times in [begin, end) (microseconds). Raises TableMissingError, IncompatibleTableError.
+    Their windows overlap the event times [start, end) (microseconds). Raises TableMissingError, IncompatibleTableError.
     """
     book = open_ledger(ledger)
     start = None if start is None else start + 1  # the end of a window is not inside
@@ -85,7 +85,7 @@ def rejections(
     start: int | None = None,
     end: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Return rejections as `rejection` does, the latest first, with an event time in [begin, end) (microseconds).
+    """Return rejections as `rejection` does, the latest first, with an event time in [start, end) (microseconds).
 
     Raises TableMissingError, IncompatibleTableError.
     """
@@ -106,7 +106,7 @@ def _read(book: Ledger, states: str | tuple[str, ...], where: str, order: str = 
 
 
 def nearest_batch(book: Ledger, where: str, at: int) -> str:
-    """Name the batch that is nearest to an event time (microseconds), of those that fulfil an SQL condition."""
+    """Name the batch nearest to an event time (microseconds) among those that meet an SQL condition."""
     apart = f"greatest({START} - {at:d}, {at:d} - epoch_us(window_end), 0)"
     names = "id, window_start, window_end"
     rows = records(book.rows(("open", "closed"), names, where, f"ORDER BY {apart}, id LIMIT 1"))

@@ -1,6 +1,6 @@
-"""Compute digests of a ledger in canonical form: of each batch and rejection, of each microbatch, and of all.
+"""Compute digests of a ledger in canonical form: of each batch, rejection and microbatch, and of the whole.
 
-Two ledgers with the same digest decided alike on the same messages, whatever engine wrote them and in however many
+Two ledgers with the same digest decided alike on the same messages, whichever engine wrote them and in however many
 microbatches. The digest of a microbatch covers the batches that it closed and the messages that it rejected.
 """
 
@@ -35,7 +35,7 @@ Streams = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class LedgerSelection:
-    """Which rows of a ledger: of these streams, those that are open or finished after microbatch `after`."""
+    """Selects rows of a ledger: those of these streams that are open, or were finished after microbatch `after`."""
 
     after: int = 0
     streams: Streams = field(default_factory=dict)
@@ -63,8 +63,8 @@ class LedgerSelection:
 class Digests:
     """The digests of a ledger.
 
-    `rows` has `id, state, microbatch, digest, content`, ordered by id: `microbatch` finished the row (NULL while it is
-    open), `digest` covers the row, and `content` only the messages of a batch (NULL for a rejection).
+    `rows` has `id, state, microbatch, digest, content`, ordered by id: `microbatch` finished the row (NULL for an open
+    batch), `digest` covers the row, and `content` only the messages of a batch (NULL for a rejection).
     """
 
     rows: pa.Table
@@ -83,13 +83,13 @@ class Digests:
         return cls.of(pa.table({"id": ids, "digest": canonical.digests(encoded)}))
 
     def differing(self, others: Digests) -> pa.Table:
-        """Return the rows that the others do not have with the same digest."""
+        """Return the rows that the others lack or have with another digest."""
         at = pc.index_in(self.rows["id"], others.rows["id"].combine_chunks())
         same = pc.equal(others.rows["digest"].take(at), self.rows["digest"])
         return self.rows.filter(pc.invert(pc.fill_null(same, False)))
 
     def microbatches(self) -> pa.Table:
-        """Return `microbatch, rows, digest` of each microbatch that finished something, in their order."""
+        """Return `microbatch, rows, digest` of each microbatch that finished any row, in order."""
         order = [(name, "ascending") for name in ("microbatch", "id")]
         finished = self.rows.filter(pc.is_valid(self.rows["microbatch"])).sort_by(order).combine_chunks()
         runs = pc.run_end_encode(finished["microbatch"].combine_chunks())

@@ -16,7 +16,7 @@ from windrow.reading.tables import equal, open_ledger, overlap_condition, record
 SIZES = ("source", "state", "open_reason", "close_reason", "message_count", "bytes")
 DELAY = pa.schema([("name", pa.string()), ("outcome", pa.string()), ("delay_ms", pa.int64()), ("messages", pa.int64())])
 WAIT = pa.schema([("wait_ms", pa.int64()), ("messages", pa.int64())])
-# Messages that lack one of both times are not counted. Division cuts off, so what is over is subtracted first.
+# Messages that lack either time are not counted. Division truncates, so the remainder is subtracted first.
 MILLISECONDS = "CAST((span - ((span % 1000) + 1000) % 1000) // 1000 AS BIGINT)"
 DELAYS = """
 SELECT coalesce({by}, '') AS name, outcome, {milliseconds} AS delay_ms, count(*) AS messages
@@ -58,7 +58,7 @@ class Distribution:
     max_lead_us: int
 
     def messages(self) -> dict[str, int]:
-        """Return the number of messages by outcome; a message that lacks one of both times is not counted."""
+        """Return the number of messages by outcome; a message that lacks either time is not counted."""
         counted = self.delays.group_by("outcome").aggregate([("messages", "sum")])
         return dict(zip(*(counted[name].to_pylist() for name in ("outcome", "messages_sum")), strict=True))
 
@@ -66,7 +66,7 @@ class Distribution:
 def distribution(
     ledger: str, key: str | None = None, source: str | None = None, start: int | None = None, end: int | None = None
 ) -> Distribution:
-    """Read batches with a window start in [begin, end) (microseconds), and rejected messages of that event time.
+    """Read batches with a window start in [start, end) (microseconds), and rejected messages with an event time in it.
 
     Raises NotFoundError when there is none, TableMissingError, IncompatibleTableError.
     """

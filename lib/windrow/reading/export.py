@@ -52,9 +52,9 @@ class ExportSelection:
     """Which rows to export: batches, their messages, rejections, or the bytes of records that a format refused.
 
     `pivot` is batches as rows of numbers, with a column for each of the `types` (None: those in these batches). With
-    `early`, batches and pivot have open batches too, as they are now. They can be limited to one key or source, to
-    times in [begin, end) (microseconds), and to rows written after the position `since`, but for open batches. The time
-    is the `window_start` of batches and the `event_time` of rejected messages.
+    `early`, batches and pivot include open batches as they are now. Rows can be limited to one key or source, to times
+    in [start, end) (microseconds), and, except open batches, to those written after the position `since`. The time is
+    the `window_start` of batches and the `event_time` of rejected messages.
     """
 
     what: ExportRows = "batches"
@@ -68,7 +68,7 @@ class ExportSelection:
 
     @property
     def state(self) -> Final:
-        """Return the state of the ledger rows that hold them."""
+        """Return the state of the ledger rows to export."""
         return "rejected" if self.what in ("rejected", "bytes") else "closed"
 
     @property
@@ -81,7 +81,7 @@ class ExportSelection:
         return conditions + refused if self.what == "bytes" else conditions
 
     def to_sql(self, span: RowRange) -> str:
-        """Return the conditions on key, time and what wrote the rows as SQL; open batches always count."""
+        """Return the conditions on key, time and microbatch as SQL; open batches may be of any microbatch."""
         written = f"(state = 'open' OR {span.where})" if self.early else span.where
         return f"{written} AND {self.where}"
 
@@ -107,8 +107,8 @@ def export(
 ) -> ExportResult:
     """Write the chosen rows of a ledger to a file, or to standard output (`-`, not for parquet).
 
-    Without `format_` the ending of the file decides. `progress` is called with the batches or rejected messages read so
-    far and the most that there can be. Raises OutputFileError, TableMissingError, IncompatibleTableError, and
+    Without `format_` the file's extension decides. `progress` is called with the number of batches or rejected messages
+    read so far and its upper bound. Raises OutputFileError, TableMissingError, IncompatibleTableError, and
     LedgerRestoredError as `read_closed` does.
     """
     kind = format_of(out, format_)
@@ -127,7 +127,7 @@ def export(
 
 
 def _refused_bytes(choice: ExportSelection, book: Ledger) -> ExportSelection:
-    """Return the choice of the bytes that a format refused, in place of their rejections. Raises OutputFileError."""
+    """Return the choice that exports the bytes a format refused instead of their rejections. Raises OutputFileError."""
     if choice.what not in ("rejected", "bytes"):
         raise OutputFileError("--format raw exports the bytes that a format refused", "Add --rejected.")
     if not book.raw:
@@ -140,7 +140,7 @@ def _refused_bytes(choice: ExportSelection, book: Ledger) -> ExportSelection:
 
 
 def format_of(out: str, name: str | None) -> ExportFormat:
-    """Return the given format, or the one that the ending of the file names. Raises OutputFileError."""
+    """Return the given format, or the one that the file's extension names. Raises OutputFileError."""
     known = f"Known are {', '.join(FORMATS)}."
     if name is not None and name not in FORMATS:
         raise OutputFileError(f"there is no format {name!r}", known)
@@ -205,7 +205,7 @@ def rows_of(
     schema, states = _read(book, choice), EARLY if choice.early else choice.state
     read = 0
     columns = ", ".join(f'"{name}"' for name in schema.names)
-    order = 'ORDER BY raw_source, chunk, "offset", id' if choice.what == "bytes" else ""  # of their sources
+    order = 'ORDER BY raw_source, chunk, "offset", id' if choice.what == "bytes" else ""  # as in their source
     for piece in book.pieces(states, columns, choice.to_sql(written_by), order):
         read += piece.num_rows
         for batch in shape(piece.cast(schema)).combine_chunks().to_batches():
@@ -238,10 +238,10 @@ def _messages(batches: pa.Table) -> pa.Table:
 
 @contextmanager
 def open_writer(format_: ExportFormat, sink: BinaryIO, schema: pa.Schema) -> Iterator[Write]:
-    """Yield what writes rows of a schema; leaving it completes the content, and the file stays open.
+    """Yield a function that writes rows of a schema; leaving the context completes the content, and `sink` stays open.
 
-    A csv has a header, text is quoted, and NULL is empty and unquoted. A json has one object on each line, `raw` the
-    bytes of all records one after the other, unchanged.
+    A csv has a header, text is quoted, and NULL is empty and unquoted. A json has one object per line. `raw` is the
+    unchanged bytes of all records, one after the other.
     """
     if format_ == "parquet":
         with pa.parquet.ParquetWriter(sink, schema, compression="zstd") as parquet:
@@ -257,7 +257,7 @@ def open_writer(format_: ExportFormat, sink: BinaryIO, schema: pa.Schema) -> Ite
 
 
 def json_lines(rows: pa.RecordBatch) -> bytes:
-    """Return rows as JSON objects, one a line, in UTF-8."""
+    """Return rows as JSON objects, one per line, in UTF-8."""
     columns = [_time_texts(column) if pa.types.is_timestamp(column.type) else column for column in rows.columns]
     written = pa.RecordBatch.from_arrays(columns, rows.schema.names)
     return "".join(f"{json_text(row)}\n" for row in written.to_pylist()).encode()
@@ -269,7 +269,7 @@ def csv_text(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def json_text(value: Any) -> str:
-    """Return a value as JSON, of which only what JSON demands is escaped."""
+    """Return a value as JSON, escaping only what JSON requires."""
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_text, allow_nan=False)
     except ValueError:

@@ -1,6 +1,6 @@
 """Read the depot's change feed as messages, piece by piece and without Spark, each with the `version` that added it.
 
-To try rules on the last messages of a depot, as many are read as asked for, and no more are in memory.
+For the last messages of a depot, only the versions that contain them are read, if their commits have counts.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ UNREADABLE = (DeltaError, pa.ArrowException, OSError)
 
 
 def read_from(log: DepotTable, first: int, read: Callable[[int], Found]) -> tuple[int, Found]:
-    """Return what `read` gives of the versions from `first` on, or of those that can still be read, and the first one.
+    """Read the versions from `first` on, or those still readable; return the first one and the result of `read`.
 
-    Raises one of UNREADABLE if these cannot be read, either.
+    Raises one of UNREADABLE if those cannot be read either.
     """
     try:
         return first, read(first)
@@ -48,7 +48,7 @@ def read_from(log: DepotTable, first: int, read: Callable[[int], Found]) -> tupl
 def messages(log: DepotTable, first: int, columns: dict[str, str], payload: pa.DataType | None) -> Iterator[pa.Table]:
     """Yield the messages that versions from `first` on added; `columns` maps the columns of a depot with other names.
 
-    Mapped payloads get the type `payload`; None is the one that the mapping gives. Raises ExpressionError for
+    Mapped payloads get the type `payload`; None: the type that the mapping produces. Raises ExpressionError for
     a mapping that needs Spark.
     """
     from windrow.expressions import ColumnMapping
@@ -70,7 +70,7 @@ def rows(log: DepotTable, first: int) -> Iterator[pa.Table]:
 
 
 def apply(mapping: ColumnMapping, added: pa.Table, payload: pa.DataType) -> pa.Table:
-    """Return rows of the feed as the mapping makes messages of them, with `version` and payloads of a type."""
+    """Return the messages that the mapping makes of rows of the feed, with `version` and payloads of a type."""
     rows = added.drop_columns([name for name in FEED_COLUMNS if name in added.column_names])
     messages = mapping.apply(rows, payload).read_all()
     return messages.append_column("version", added[VERSION].cast(pa.int64()))
@@ -95,7 +95,7 @@ def _read_added(log: DepotTable, first: int, columns: list[str] | None) -> Itera
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """Messages with their `version`, of the depot versions `first` to `last`; `truncated`: there were more."""
+    """Messages with their `version`, of the depot versions `first` to `last`; `truncated` if there were more."""
 
     messages: pa.Table
     first: int
@@ -134,7 +134,7 @@ def recent(
 
 
 def recent_rows(depot: str, most: int) -> pa.Table:
-    """Read at most so many rows of the last versions of any Delta table, with its own columns.
+    """Read at most `most` rows of the last versions of any Delta table, with its own columns.
 
     Raises TableMissingError, TableUnreadableError.
     """
@@ -155,7 +155,7 @@ def _at_most(most: int, log: DepotTable, first: int) -> pa.Table:
 
 
 def _first_needed(log: DeltaTable, most: int) -> int:
-    """Return the latest version from which on at least `most` messages were added, by the counts in the commits."""
+    """Return the latest version since which at least `most` messages were added, by the counts in the commits."""
     counted = 0
     for commit in history(log):
         counted += rows_added(commit) or 0

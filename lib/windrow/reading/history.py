@@ -32,19 +32,19 @@ MAX_COMMITS = 2_000  # each is a file of the log to open
 
 
 def history(ledger: str | Ledger, start: int | None = None, end: int | None = None) -> pa.Table:
-    """Return the microbatches that started in [begin, end) (microseconds), in their order.
+    """Return the microbatches that started in [start, end) (microseconds), in order.
 
-    One of a topology has a row for each depot that it read, or one alone, with what a topology records besides.
+    A microbatch of a topology has a row for each depot it read, or a single row, with the columns that topologies add.
 
     Three columns are added. `newest_ms` and `oldest_ms` are how long before the start the newest message of a source
-    had arrived: of the source furthest ahead, and of the one furthest behind. `commit_ms` is the time from the end of
+    had arrived, for the source furthest ahead and the one furthest behind. `commit_ms` is the time from the end of
     the other phases to the commit in Delta's log. They are NULL where this is unknown. Raises NotFoundError when there
     is no microbatch, TableMissingError, IncompatibleTableError.
     """
     book = ledger if isinstance(ledger, Ledger) else open_ledger(ledger)
     bounded = overlap_condition("started_at", "started_at", start, end)
     columns, then = (OF_TOPOLOGY, ", depot") if book.of_topology else ("", "")
-    for name in LATER if book.of_topology else ():  # a table that was not extended since lacks these columns
+    for name in LATER if book.of_topology else ():  # a table not extended since then lacks these columns
         columns += f" {name}," if name in book.names else f" NULL::VARCHAR[] AS {name},"
     rows = book.query(HISTORY.format(bounded=bounded, of_topology=columns, in_order=then), "microbatch")
     if not rows.num_rows:

@@ -1,4 +1,4 @@
-"""Read from the log of a Delta table, without its rows, which versions wait and which can still be read."""
+"""Read from a Delta table's log, not its rows, which versions wait and which can still be read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Waiting:
     """The depot versions with messages that no microbatch has read yet.
 
     `oldest` is the first of them and `committed_at` its time (microseconds). `message_count` is None when a commit
-    does not say how many rows it added. `changed` is the first version of all that removed or changed rows.
+    does not say how many rows it added. `changed` is the first unread version that removed or changed rows.
     """
 
     version_count: int
@@ -42,7 +42,7 @@ class Waiting:
 def waiting_versions(depot: DepotTable, read: int, state: str | None = None) -> Waiting:
     """Return what waits after depot version `read`. Versions that add no rows, such as deletions, do not count.
 
-    Of a table of Windrow's that a topology reads, only the rows of a `state` count, such as closed batches.
+    In a Windrow table that a topology reads, only the rows in `state` count, such as closed batches.
     """
     behind = depot.version() - read
     if behind <= 0:
@@ -71,7 +71,7 @@ def waiting_versions(depot: DepotTable, read: int, state: str | None = None) -> 
 
 
 def _brought(commit: Mapping[str, Any], state: str | None) -> int | None:
-    """Return how many rows a commit added (None: it does not say), all or those of a state; a deletion adds none."""
+    """Return how many rows a commit added, in all or in one state (None: it does not say); a deletion adds none."""
     if state is None or "added" not in commit:
         return 0 if commit.get("operation") == "DELETE" else None if state else rows_added(commit)
     added = [file for file in commit["added"] if file["partitionValues"].get("state", state) == state]
@@ -79,11 +79,11 @@ def _brought(commit: Mapping[str, Any], state: str | None) -> int | None:
 
 
 def earliest_readable(table: TableLog, depot: bool = False) -> int:
-    """Return the first version from which on a ledger, or a depot and its change feed, can be read completely.
+    """Return the first version from which a ledger, or a depot with its change feed, can be read completely.
 
     A version becomes unreadable when the log is cleaned up, or when VACUUM deletes files that later commits removed.
-    Both begin with the oldest, so a bisection finds the border. In a ledger it is enough to look at the progress files:
-    every commit removes the previous one.
+    Both begin with the oldest, so a bisection finds the boundary. In a ledger only the progress files are checked,
+    which every fold removes.
     """
     if not isinstance(table, DeltaTable):
         return table.earliest()
@@ -106,7 +106,7 @@ def earliest_readable(table: TableLog, depot: bool = False) -> int:
 
 
 def log_retention(table: TableLog) -> str | None:
-    """Return how long log and removed files are kept, by the property of the table; None without the property."""
+    """Return how long the log and removed files are kept, according to the table's property; None without it."""
     interval = table.metadata().configuration.get(KEPT)
     parts = re.fullmatch(r"interval (\d+) (second|minute|hour|day|week)s?", interval or "")
     if not parts:

@@ -1,11 +1,11 @@
-"""Batches as rows of numbers: one row a batch, one column a type, or six where a batch may repeat types.
+"""Batches as rows of numbers: one row per batch, one column per type, or six where a batch may repeat types.
 
-They are closed ones; with `early` open ones too, whose numbers may still change, and a column `state` tells them apart.
+The batches are closed ones; `early` adds open ones, whose numbers may still change, and a column `state`.
 
-A payload that is DOUBLE or BIGINT is a number. So is a text of decimal digits, such as `-1.5e3`, with nothing around
-it; any other text counts as missing. Payloads of other types are refused. Where all microbatches split at repeated
-types, the column of a type holds its number. Where one kept repeats, a type has the columns `first`, `last`, `min`,
-`max`, `mean` and `count` of its numbers, in the order of the batch; `min` and `max` ignore NaN.
+A DOUBLE or BIGINT payload is a number. So is a text that is nothing but a decimal number, such as `-1.5e3`; any other
+text counts as missing. Payloads of other types are refused. If all microbatches split at repeated types, the column of
+a type holds its number. If one kept repeats, a type has the columns `first`, `last`, `min`, `max`, `mean` and `count`
+of its numbers, in the order of the batch; `min` and `max` ignore NaN.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from windrow.reading.tables import Ledger, recorded_rules
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-OTHERWISE = {"mean": pa.float64(), "count": pa.int64()}  # the others have the type of the numbers
+OTHERWISE = {"mean": pa.float64(), "count": pa.int64()}  # all others have the type of the numbers
 NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\z"
 EARLY = ("closed", "open")
 Numbers = npt.NDArray[np.generic]
 
 
 def unique_types(types: Sequence[str]) -> tuple[str, ...]:
-    """Return each type once. Raises SettingsError for one text, of which each letter would be a type."""
+    """Return each type once. Raises SettingsError for a single text, whose letters would become types."""
     if isinstance(types, str):
         raise SettingsError(f"types = {types!r} is no list", f"Write types=[{types!r}].")
     return tuple(dict.fromkeys(types))
@@ -55,9 +55,9 @@ class Pivot:
 
     @classmethod
     def of(cls, book: Ledger, where: str, types: Sequence[str] | None = None, early: bool = False) -> Pivot:
-        """Return the pivot of the batches that an SQL condition selects, with all their types unless given.
+        """Return the pivot of the batches that an SQL condition selects, with all their types unless some are given.
 
-        Raises OutputFileError if payloads are no numbers.
+        Raises OutputFileError if payloads are not numbers.
         """
         rules = book.rows("microbatch", "rules", rest="GROUP BY rules")["rules"].to_pylist()
         kept = any(recorded_rules(rule).get("on_repeat") == "keep" for rule in rules if rule)
@@ -68,7 +68,7 @@ class Pivot:
         return cls(tuple(sorted(result, key=str.encode)), book.payload, kept, early)
 
     def __post_init__(self) -> None:
-        """Raise OutputFileError if payloads are no numbers."""
+        """Raise OutputFileError if payloads are not numbers."""
         if self.payload not in (pa.float64(), pa.int64(), pa.string()):
             raise OutputFileError(
                 f"the payloads are {name_of(self.payload)}, and a pivot takes numbers or text with numbers",
@@ -95,9 +95,9 @@ class Pivot:
         return (*BATCH_KEY, "state") if self.early else BATCH_KEY
 
     def columns(self, type_: str) -> dict[str, str]:
-        """Return the names of the columns of a type by what they hold.
+        """Return the column names of a type, keyed by what the columns hold.
 
-        A type with the name of a column of batches gets `type.` in front, so that no two columns are called the same.
+        A type named like a column of batches gets the prefix `type.`, so that no two columns have the same name.
         """
         if self.repeats:
             return {kind: f"{type_}.{kind}" for kind in ("first", "last", "min", "max", "mean", "count")}
@@ -129,7 +129,7 @@ class Pivot:
         return pa.Table.from_arrays(typed, schema=self.schema)
 
     def query(self, ledger: str) -> str:
-        """Return the same as Spark SQL over a table reference."""
+        """Return the same rows as a Spark SQL query over a table reference."""
         batch, inner, outer = ", ".join(self.batch), [], []
         number = f"CAST(one.payload AS {name_of(self.number)})"
         if pa.types.is_string(self.payload):
@@ -147,14 +147,14 @@ class Pivot:
         return f"SELECT {', '.join([batch, *outer])} FROM (SELECT {lists} FROM ({rows}))"  # noqa: S608 - the same
 
     def _numbers(self, payloads: pa.Array) -> pa.Array:
-        """Return payloads as numbers, NULL for a text that is none."""
+        """Return payloads as numbers, NULL for a text that is not a number."""
         if not pa.types.is_string(payloads.type) and not pa.types.is_string_view(payloads.type):
             return payloads
         texts = payloads.cast(pa.string())
         texts = pc.if_else(pc.match_substring_regex(texts, NUMBER), texts, pa.scalar(None, pa.string()))
         try:
             return texts.cast(pa.float64())
-        except pa.ArrowInvalid:  # one is too large, and infinite
+        except pa.ArrowInvalid:  # one is too large and becomes infinite
             return pa.array([None if text is None else float(text) for text in texts.to_pylist()], pa.float64())
 
 
@@ -170,7 +170,7 @@ def pivot(batches: pa.Table, types: Sequence[str], repeats: bool = False) -> pa.
         The table, in the order of the batches.
 
     Raises:
-        OutputFileError: Payloads are no numbers, or a batch repeats a type without `repeats`.
+        OutputFileError: Payloads are not numbers, or a batch repeats a type without `repeats`.
 
     Example:
         >>> closed = windrow.read_closed("data/ledger")
@@ -191,14 +191,14 @@ def create_pivot_view(
         ledger: A path or a name in a catalog.
         view: The name of the view: without a dot it is temporary, with one it is in a catalog.
         types: The types that become columns, by default those in these batches; call the function again for new ones.
-        early: Whether the view has open batches too.
+        early: Whether the view includes open batches.
 
     Returns:
         Nothing.
 
     Raises:
         TableMissingError: There is no such ledger.
-        OutputFileError: Payloads are no numbers.
+        OutputFileError: Payloads are not numbers.
         IncompatibleTableError: Spark refuses the view.
 
     Example:
@@ -243,7 +243,7 @@ FIGURES = {
 
 
 def _figures(row: Numbers, values: Numbers, kinds: Iterable[str], rows: int) -> list[pa.Array]:
-    """Return figures of the values of each row, which are sorted by row; NULL for a row without values."""
+    """Return figures over the values of each row; values are sorted by row, and a row without values gets NULL."""
     begins = np.flatnonzero(np.diff(row, prepend=-1))
     ends = np.append(begins[1:], row.size)[: begins.size] - 1
     at = np.full(rows, -1)
@@ -266,5 +266,5 @@ def _figures(row: Numbers, values: Numbers, kinds: Iterable[str], rows: int) -> 
 
 
 def _without_nan(values: Numbers) -> pa.Array:
-    """Return values, NULL for NaN: a row had no other numbers."""
+    """Return values, with NULL for NaN: the row had no other numbers."""
     return pa.array(values, mask=np.isnan(values))

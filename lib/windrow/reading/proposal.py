@@ -1,7 +1,7 @@
-"""Propose settings for a table of one's own: what its columns are, and rules that suit its rows, each with a reason.
+"""Propose settings for a user's own table: what its columns mean, and rules that suit its rows, each with a reason.
 
-Names decide first, then types and values. Every proposal is tried on the sample: an expression for a time that gives
-none for most rows is not proposed. What cannot be known is said in the reason, so that a reader can correct it.
+Names decide first, then types and values. Every proposal is tried on the sample: a time expression is not proposed if
+it yields no time for too many rows. A reason says what cannot be known, so that a reader can correct the proposal.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from windrow.reading.tuning import Trial, advise
 from windrow.reading.tuning.sweep import gaps_of
 from windrow.reading.warnings import correct_clocks, first_names, plain_offset
 
-# Usual names, the surest first; of `receivedAt`, `_received_at` and `RECEIVED_AT` the form is the same.
+# Usual names, the surest first; `receivedAt`, `_received_at` and `RECEIVED_AT` all match `received_at`.
 NAMES = {
     "received_at": (
         "received_at", "ingested_at", "ingestion_time", "ingest_time", "inserted_at", "loaded_at", "arrived_at",
@@ -49,16 +49,16 @@ NAMES = {
     "sequence": ("sequence", "sequence_number", "seq", "seq_no", "offset", "counter"),
     "payload": ("payload", "value", "reading", "val", "body", "content", "data", "message"),
 }  # fmt: skip
-YEARS = (631_152_000_000_000, 4_102_444_800_000_000)  # 1990 and 2100: a number that is a time lies between them
-NUMBERS = {"timestamp_seconds": 1_000_000, "timestamp_millis": 1_000, "timestamp_micros": 1}  # microseconds of a unit
-MOST = 0.9  # of the rows must have a time, else the column holds none
+YEARS = (631_152_000_000_000, 4_102_444_800_000_000)  # 1990 and 2100: a number is a time only between them
+NUMBERS = {"timestamp_seconds": 1_000_000, "timestamp_millis": 1_000, "timestamp_micros": 1}  # microseconds per unit
+MOST = 0.9  # the share of rows that must yield a time, or else the column holds no times
 WINDOWS = [
     *(count * UNITS["s"] for count in (1, 5, 10, 15, 30)),
     *(count * UNITS["m"] for count in (1, 5, 10, 15, 30)),
     *(count * UNITS["h"] for count in (1, 6, 12, 24)),
 ]
-IN_A_WINDOW = 8  # messages of one type, at least: a guess at what one looks at together
-NAMED = 5  # sources with wrong clocks
+IN_A_WINDOW = 8  # messages of one type, at least: a guess at how many people look at together
+NAMED = 5  # sources with wrong clocks that a text names
 KEPT = 99.9  # percent of the messages that the proposed max_delay does not reject
 LATEST = "the latest times; if another column says when a row came into the table, take that"
 CLOCKS = "Clocks that are nearly always wrong"
@@ -67,7 +67,7 @@ CORRECT = "A comment in the file has the line that corrects them: put it in plac
 
 @dataclass(frozen=True, slots=True)
 class ColumnChoice:
-    """A setting with the value that is proposed, and why."""
+    """A setting with its proposed value, and the reason."""
 
     name: str
     value: str
@@ -78,7 +78,7 @@ class ColumnChoice:
 class Proposal:
     """The proposed `payload_type` (None: text), `[depot.columns]` and `[rules]`, and `notes` on what else was seen.
 
-    `rows` is how many rows were looked at. `correction` is the `event_time` that corrects wrong clocks, if there are.
+    `rows` is how many rows were looked at. `correction` is the `event_time` that corrects wrong clocks, if any.
     """
 
     rows: int
@@ -90,7 +90,7 @@ class Proposal:
 
 
 def propose(rows: pa.Table, latest: int) -> Proposal:
-    """Propose settings for a table of which these are some rows; times after `latest` (microseconds) are wrong.
+    """Propose settings for a table from a sample of its rows; times after `latest` (microseconds) are wrong.
 
     Raises NotFoundError for a table without rows, MessagesError for one without times.
     """
@@ -115,12 +115,12 @@ class ColumnSearch:
     """A search for the columns of a message among those of a table; each column is taken at most once."""
 
     def __init__(self, rows: pa.Table) -> None:
-        """Search the columns of `rows`; `left` are the names that no message column has taken yet."""
+        """Search the columns of `rows`; `left` has the names that no message column has taken yet."""
         self.rows = rows
         self.left = list(rows.column_names)
 
     def times(self) -> Iterator[ColumnChoice]:
-        """Yield where the event time comes from, and when a row arrived. Raises MessagesError if nothing is a time."""
+        """Yield the choices for `event_time` and `received_at`. Raises MessagesError if no column holds times."""
         times = {name: expression for name in self.left if (expression := self._time(name)) is not None}
         if not times:
             columns = ", ".join(f"{field.name} ({field.type})" for field in self.rows.schema)
@@ -141,7 +141,7 @@ class ColumnSearch:
         self.left = [name for name in self.left if name not in (event, received)]
 
     def identity(self) -> Iterator[ColumnChoice]:
-        """Yield the key, the source and the type."""
+        """Yield the choices for `key`, `source` and `type`."""
         known, why = self._take("key", _is_plain), "by its name"
         texts = {name: self._distinct(name) for name in self.left if pa.types.is_string(self._type(name))}
         repeated = {name: count for name, count in texts.items() if 1 < count <= self.rows.num_rows // 2}
@@ -161,14 +161,14 @@ class ColumnSearch:
             yield ColumnChoice("type", self._text(kind), f"by its name; {self._distinct(kind):,} values")
 
     def sequence(self) -> Iterator[ColumnChoice]:
-        """Yield what orders messages of the same time, if the table has it."""
+        """Yield the choice for `sequence`, which orders messages of the same time, if there is one."""
         column = self._take("sequence", pa.types.is_integer)
         if column is not None:
             number = f"CAST({quote_column(column)} AS BIGINT)"
             yield ColumnChoice("sequence", number, "by its name; orders messages of the same time")
 
     def payload(self) -> tuple[list[ColumnChoice], ColumnChoice | None]:
-        """Return the payload and its type; none if no column is left for it."""
+        """Return the choices for `payload` and its type; nothing if no column is left."""
         named = self._take("payload", lambda type_: _payload_type(type_) is not None)
         values = [name for name in self.left if _payload_type(self._type(name)) is not None]
         numbers = [name for name in values if _payload_type(self._type(name)) != "STRING"]
@@ -197,14 +197,14 @@ class ColumnSearch:
         return [ColumnChoice("payload", f"CAST({quote_column(name)} AS {kind})", reason)], typed
 
     def _take(self, column: str, allowed: Callable[[pa.DataType], bool]) -> str | None:
-        """Return the column with the surest name for a message column, and take it."""
+        """Take the allowed column with the surest name for a message column, and return it."""
         column_name = self._find_column(column, [name for name in self.left if allowed(self._type(name))])
         if column_name is not None:
             self.left.remove(column_name)
         return column_name
 
     def _find_column(self, column: str, among: Iterable[str]) -> str | None:
-        """Return the surest of the names that are usual for a message column."""
+        """Return the name, out of `among`, that is the surest for a message column."""
         usual = [name for name in among if plain_name(name) in NAMES[column]]
         return min(usual, key=lambda name: NAMES[column].index(plain_name(name)), default=None)
 
@@ -218,7 +218,7 @@ class ColumnSearch:
         return int(pc.count_distinct(self.rows[name]).as_py())
 
     def _time(self, name: str) -> tuple[str, pa.ChunkedArray] | None:
-        """Return the expression that makes a time of a column, and its values; None if it holds no times."""
+        """Return the expression that turns a column into times, and its values; None if the column holds no times."""
         kind, named = self._type(name), plain_name(name) in chain(NAMES["event_time"], NAMES["received_at"])
         if pa.types.is_integer(kind) and named:
             expression = f"{_function_of(self.rows[name])}({quote_column(name)})"
@@ -230,7 +230,7 @@ class ColumnSearch:
         return None if times is None else (expression, times)
 
     def _try_times(self, expression: str) -> pa.ChunkedArray | None:
-        """Return the times that an expression gives; None if they are no times for most rows."""
+        """Return the times that an expression yields; None if too few rows have a time."""
         columns = {"event_time": expression, "received_at": expression, "key": "''", "type": "''"}
         times = _messages(self.rows, columns)["event_time"].cast(pa.int64())
         since, until = YEARS
@@ -244,7 +244,7 @@ def plain_name(name: str) -> str:
 
 
 def quote_column(name: str) -> str:
-    """Return a column's name as it is written in Spark SQL; words of the language are quoted."""
+    """Return a column's name as written in Spark SQL; keywords are quoted."""
     from sqlglot.dialects.spark import Spark
 
     is_word = re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) and name.upper() not in Spark.Tokenizer.KEYWORDS
@@ -252,7 +252,7 @@ def quote_column(name: str) -> str:
 
 
 def _function_of(numbers: pa.ChunkedArray) -> str:
-    """Return the function that makes times of numbers, by their size; the last one if they are none."""
+    """Choose the function that turns numbers into times, by their size; the last one if they are not times."""
     middle = _middle(numbers)
     return next((name for name, unit in NUMBERS.items() if YEARS[0] < middle * unit < YEARS[1]), "timestamp_micros")
 
@@ -283,7 +283,7 @@ def _messages(rows: pa.Table, columns: Mapping[str, str], payload_type: ColumnCh
 
 
 def _rules(messages: pa.Table, latest: int) -> tuple[list[ColumnChoice], list[str]]:
-    """Return rules for messages: a batch for each key and window on the calendar; and the sources with wrong clocks."""
+    """Return rules that make a batch for each key and window on the calendar, and the sources with wrong clocks."""
     version = pa.repeat(pa.scalar(0, pa.int64()), messages.num_rows)
     trial, usual = Trial.of(messages.append_column("version", version), latest=latest), Rules()
     gaps = gaps_of(trial)
@@ -292,7 +292,7 @@ def _rules(messages: pa.Table, latest: int) -> tuple[list[ColumnChoice], list[st
     rate = f"each type comes about every {_about(gap)}" if gap else "the default: no type comes again"
     same = messages["event_time"].equals(messages["received_at"])
     needed, every = (usual.max_delay if same else advise(trial, usual, kept).max_delay_us for kept in (KEPT, 100))
-    delay = max(needed, usual.max_delay)  # rows that all came sooner do not say that none ever comes later
+    delay = max(needed, usual.max_delay)  # even if all of these rows came sooner, some may come later
     late = f"keeps {KEPT:g} % of these rows, {format_duration(every)} all; `windrow tune` looks at more"
     late = "keeps all of these rows" if delay >= every else late
     late = "the default: no column says how late rows come" if same else late

@@ -1,4 +1,4 @@
-"""Explain why a message was rejected, to somebody who does not know the rules, and what would have kept it. Pure."""
+"""Explain, to somebody who does not know the rules, why a message was rejected and what would have kept it. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HINTS = {
 
 
 def reason_hint(reason: str) -> str:
-    """Return what to do about a record or chunk that a format refuses for this reason."""
+    """Return what to do about a record or chunk that the format refused for this reason."""
     return HINTS.get(reason, "correct the format, or the program that writes the source")
 
 
@@ -42,7 +42,7 @@ def explain(refused: Mapping[str, Any], max_delay: int, max_lead: int, first: st
     """Return why a message was rejected under the rules of its microbatch (microseconds).
 
     `refused` is its row in the ledger, with `event_time_us`, `received_at_us` and `processing_time_us`. `first` is the
-    id of the batch with the message before a duplicate, if it is known.
+    id of the batch with the original of a duplicate, if known.
     """
     reason, off_by = refused["reason"], refused["missed_by_us"] or 0
     if reason == "too_old":
@@ -73,7 +73,7 @@ def explain(refused: Mapping[str, Any], max_delay: int, max_lead: int, first: st
 
 
 def _too_old(refused: Mapping[str, Any], max_delay: int, age: int) -> Explanation:
-    """Distinguish a message that came late from one whose source's clock others, or a tick, had moved on."""
+    """Distinguish a message that came late from one whose source's clock other messages, or a tick, had advanced."""
     kept = f'max_delay = "{ceil_text(age)}" would have kept it'
     event_time, received_at, processed = (refused[f"{name}_us"] for name in TIMES)
     own = None if event_time is None or received_at is None else received_at - event_time

@@ -1,4 +1,4 @@
-"""Read which sources have rejected messages: how many, since when, by how much they are off, why, and what to do."""
+"""Read which sources have rejected messages: how many, since when, how far off they are, why, and what to do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windrow.reading.reasons import TIMES, Explanation, explain, reason_hint
 from windrow.reading.tables import Ledger, quote_text, recorded_rules
 from windrow.reading.values import records
 
-STRAYS = 0.05  # rejections that may come before the time since when a source is off
+STRAYS = 0.05  # the share of rejections that may come before `since`
 COUNTS = """
 SELECT {source} AS source, coalesce(sum(message_count), 0) + coalesce(sum(open_messages), 0) AS accepted,
     count(*) FILTER (state = 'rejected') AS rejected
@@ -48,10 +48,10 @@ FROM ledger WHERE state = 'rejected' AND {source} IN ({among}) GROUP BY 1, 2, 3
 class RejectedSource:
     """The messages of a source that were rejected for one reason; `read` is how many messages of the source were read.
 
-    `offset_us` is the median of event time minus processing time, None where a time is missing. They arrived, or at
-    the latest were read, from `since` to `until`; 5 % may be earlier. `sample` is the id of the one that missed by
-    most, which `explanation` is about. `bins` has how many there were in equal parts of the history, and is empty for
-    a short one.
+    `offset_us` is the median of event time minus processing time, None where a time is missing. The messages arrived
+    or were read, whichever was earlier, from `since` to `until`; 5 % may precede `since`. `sample` is the id of the
+    message that missed by most, which `explanation` is about. `bins` counts the messages in equal parts of the history,
+    and is empty for a short one.
     """
 
     source: str
@@ -70,7 +70,7 @@ class RejectedSource:
 
 @dataclass(frozen=True, slots=True)
 class RejectedSources:
-    """The sources and reasons with the most rejections, of so many `pairs`, and the counts of every source."""
+    """The sources and reasons with the most rejections, out of `pairs` such pairs, and the counts of every source."""
 
     worst: tuple[RejectedSource, ...]
     pairs: int
@@ -79,10 +79,9 @@ class RejectedSources:
 
 
 def rejected_sources(book: Ledger, limit: int = 100, bins: int = 24) -> RejectedSources:
-    """Read the sources with the most rejections of one reason, at most `limit`; that of a raw record is its raw source.
+    """Read the sources with the most rejections for one reason, at most `limit`; a raw record has its raw source.
 
-    `bins` is the number of parts of the history that are counted. Raises IncompatibleTableError for rules that are not
-    valid.
+    `bins` is the number of parts into which the history is divided. Raises IncompatibleTableError for invalid rules.
     """
     source = "coalesce(source, raw_source, '')" if book.raw else "coalesce(source, '')"
     counts = book.query(COUNTS.format(source=source), ("closed", "progress", "rejected")).to_pylist()
@@ -121,7 +120,7 @@ def _bins(book: Ledger, source: str, among: Collection[str], bins: int) -> dict[
 
 
 def _explain_worst(row: dict[str, Any]) -> Explanation:
-    """Explain the message that missed by most, under the rules of its microbatch."""
+    """Explain why the message that missed by most was rejected, under the rules of its microbatch."""
     if row["reason"].startswith(REFUSED):
         return Explanation(row["sample"]["detail"] or row["reason"], reason_hint(row["reason"]))
     rules = recorded_rules(row["rules"])

@@ -1,6 +1,6 @@
-"""Read the status of a ledger: what was read, what waits, the last microbatches, how far back the logs reach.
+"""Read the status of a ledger: what was read, what waits, the last microbatches, and how far back the logs reach.
 
-This is what a batcher and a topology have in common; the status of each adds its own. The fields are those of
+This part is common to batchers and topologies, whose statuses add their own fields. The fields are those of
 `windrow status --json`. Times are ISO 8601 text in UTC; the name of a number ends in its unit.
 """
 
@@ -36,12 +36,12 @@ class ReadableRange:
 
 @dataclass(frozen=True, slots=True)
 class DepotStatus:
-    """How far a depot was read. The depot of a batcher is called `depot`.
+    """How far a depot was read. A batcher's depot is named `depot`.
 
     Only versions that added rows wait. `messages_waiting` is None when the log does not say how many rows these have,
     and `lag_seconds` is the time since the oldest of them was committed. `changed_version` is the first unread version
-    that removed or changed rows, which stops a run unless it ignores it. `skipped_versions` changed rows too; runs
-    went past them and read none of their rows. `clock` is the latest time of the depot's sources.
+    that removed or changed rows, which stops a run unless it is told to ignore it. `skipped_versions` changed rows too;
+    runs skipped them without reading any row. `clock` is the latest clock of the depot's sources.
     """
 
     name: str
@@ -62,7 +62,7 @@ class DepotStatus:
 
 @dataclass(frozen=True, slots=True)
 class LedgerStatus:
-    """Which ledger it is, or which table of states, and the number of its last microbatch."""
+    """Identifies the ledger, or the table of states, and the number of its last microbatch."""
 
     path: str
     version: int
@@ -81,7 +81,7 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The sums of the history."""
+    """Totals over the history."""
 
     microbatch_count: int
     message_count: int
@@ -93,7 +93,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class MicrobatchRow:
-    """One microbatch of the history; one of a topology has a row for each `depot` that it read, or one alone."""
+    """One microbatch of the history; in a topology, one row for each `depot` that it read, or a single row."""
 
     microbatch: int
     kind: str
@@ -115,7 +115,7 @@ class MicrobatchRow:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What `windrow status` prints of any ledger. `microbatches` begins with the latest."""
+    """What `windrow status` prints for any ledger. `microbatches` begins with the latest."""
 
     depots: tuple[DepotStatus, ...]
     ledger: LedgerStatus
@@ -131,19 +131,19 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class DepotPlace:
-    """Where a depot is; of a table of states, `state` is what is read as a depot."""
+    """Where a depot is; in a table of states, `state` is the state that is read as a depot."""
 
     location: str
     state: str | None = None
 
 
-Places = Mapping[str | None, DepotPlace]  # the depots by name; that of a batcher has none
+Places = Mapping[str | None, DepotPlace]  # the depots by name; a batcher's has none
 
 
 def common_status(book: Ledger, places: Places, now: int) -> dict[str, Any]:
     """Return the fields of `Status`, at wall time `now` (microseconds).
 
-    Raises TableMissingError, IncompatibleTableError, and DepotMismatchError for one that was not read.
+    Raises TableMissingError, IncompatibleTableError, and DepotMismatchError for a depot that the ledger does not read.
     """
     depots = tuple(_depot(book, name, place, now) for name, place in places.items())
     progress = book.progress(next(iter(places)))

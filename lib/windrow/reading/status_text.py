@@ -1,4 +1,4 @@
-"""Say in words what a status says: what waits, what is open, which `max_delay` would have kept more."""
+"""Put a status into words: what waits, what is open, which `max_delay` would have kept more."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def open_text(status: BatcherStatus) -> str:
 
 
 def needed_lines(needed: NeededDelay, most: int | None) -> Iterator[str]:
-    """Say which max_delay would have kept what was too old, and how many messages of wrong clocks are not counted."""
+    """Say which max_delay would have kept all that was too old, and how many messages of wrong clocks do not count."""
     if needed.required_max_delay_us is not None:
         allowed, enough = missed_text(needed.max_delay_us), missed_text(needed.required_max_delay_us)
         sources = _needed_by_source(needed, most)
@@ -47,7 +47,7 @@ def missed_text(length: int) -> str:
 
 
 def short_time(time: str) -> str:
-    """Return a time of JSON without what a reader of a table can do without."""
+    """Return a JSON time to the second, without the `T`, for a table."""
     return time[:19].replace("T", " ")
 
 

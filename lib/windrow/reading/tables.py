@@ -1,8 +1,8 @@
-"""Open depot and ledger as Delta tables with delta-rs, check what they are, and query a ledger in DuckDB's SQL.
+"""Open depot and ledger as Delta tables with delta-rs, check their kind, and query a ledger in DuckDB's SQL.
 
-Inside `reading_through`, another reader opens them, for tables that delta-rs cannot read. A query names the states of
-the rows it wants. The ledger is partitioned by state, so files of other states stay closed. Of live rows it gets those
-that count.
+Inside `reading_through`, another reader opens tables that delta-rs cannot read. A query names the states of the rows
+that it wants. The ledger is partitioned by state, so files of other states stay closed. Of live rows, a query sees only
+those that count.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ POSITION = ("depot_id", "start_from", "depot_version")
 
 
 class SparkTable(Protocol):
-    """What the log of a table says, as Spark reads it; what it shares with a DeltaTable gives the same answers."""
+    """The log of a table as Spark reads it; methods that it shares with a DeltaTable give the same answers."""
 
     def earliest(self) -> int:
         """Return the first version that is in the log."""
 
     def metadata(self) -> Any:
-        """Return the `id` of the table, and its properties as `configuration`."""
+        """Return metadata with the `id` of the table, and its properties as `configuration`."""
 
     def history(self, since: int) -> list[dict[str, Any]]:
         """Return the commits from a version on, newest first."""
@@ -71,11 +71,11 @@ class SparkDepot(SparkTable, Protocol):
 
     @property
     def table(self) -> TableInfo:
-        """Return its identity, version and columns."""
+        """Return the depot's identity, version and columns."""
 
     @property
     def needs_feed(self) -> bool:
-        """Tell whether only a change data feed says which version added a row."""
+        """Tell whether only the change data feed says which version added a row."""
 
     def with_mappings(self, recorded: Mapping[int, str | None]) -> Self:
         """Return the depot with the mappings that the history of a ledger recorded."""
@@ -84,17 +84,17 @@ class SparkDepot(SparkTable, Protocol):
         """Return the latest version."""
 
     def schema(self) -> Any:
-        """Return the `fields` of the rows that `load_cdf` gives."""
+        """Return the schema, with its `fields`, of the rows that `load_cdf` returns."""
 
     def frame(self, first: int, last: int) -> DataFrame:
-        """Return the rows that versions added, with those columns, on the executors."""
+        """Return the rows that versions added, with the columns of `schema`, on the executors."""
 
     def load_cdf(self, first: int, last: int | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the rows that versions added, with the columns of a change feed."""
 
 
 class TableReader(Protocol):
-    """Opens depot and ledger for commands that otherwise read them with delta-rs."""
+    """Opens depot and ledger for commands that would otherwise read them with delta-rs."""
 
     def ledger(self, location: str, version: int | None) -> tuple[DeltaTable, int]:
         """Return a plain table with the rows of a ledger at a version (default: the latest), and the version."""
@@ -121,7 +121,7 @@ _READER: ContextVar[TableReader | None] = ContextVar("reader", default=None)
 
 @contextmanager
 def reading_through(reader: TableReader) -> Iterator[None]:
-    """Open depot and ledger with this reader while the block runs."""
+    """Open depot and ledger with this reader inside the block."""
     token = _READER.set(reader)
     try:
         yield
@@ -131,9 +131,9 @@ def reading_through(reader: TableReader) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Which depot a ledger reads, from where and how far, and what the `progress` row says besides.
+    """Which depot a ledger reads, from where and how far, and what else the `progress` row says.
 
-    `rules` are those in force (JSON), of a topology its settings. A depot that a topology has not read yet has no id.
+    `rules` are those in force (JSON), or the settings of a topology. A depot not yet read by a topology has no id.
     """
 
     depot_id: str
@@ -152,7 +152,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Ledger:
-    """One version of a ledger. A reader may give a copy as `table`, which has another version and log."""
+    """One version of a ledger. `table` may be a reader's copy, which has another version and log."""
 
     table: DeltaTable
     location: str
@@ -169,9 +169,9 @@ class Ledger:
         return self.query(statement, states, where)
 
     def pieces(self, states: States, columns: str, where: str = "true", rest: str = "") -> Iterator[pa.Table]:
-        """Yield the same rows piece by piece, each read on demand, for results that may not fit in memory.
+        """Yield the same rows as `rows` in pieces, each read on demand, for results that may not fit in memory.
 
-        The first piece is empty, so that there always is one.
+        The first piece is empty, so that there is always one.
         """
         statement = f"SELECT {columns} FROM ledger WHERE ({where}) {rest}"  # noqa: S608
         with self.connect(states, self._columns_in(statement), where) as connection:
@@ -183,7 +183,7 @@ class Ledger:
     def query(self, statement: str, states: States, where: str = "true") -> pa.Table:
         """Return the answer to a statement over the table `ledger`, which has the rows in some states.
 
-        Of final rows it may lack those that do not meet the condition `where`.
+        `ledger` may lack final rows that do not meet the condition `where`.
         """
         with self.connect(states, self._columns_in(statement), where) as connection:
             return execute(connection, statement).read_all()
@@ -193,8 +193,8 @@ class Ledger:
     ) -> AbstractContextManager[DuckDBPyConnection]:
         """Return a context with a connection to the view `ledger`: named columns of the rows in some states.
 
-        Of final rows it may lack those that do not meet the condition `where`. Raises TableUnreadableError, and
-        TableUnwritableError where neither memory nor disk have room.
+        The view may lack final rows that do not meet the condition `where`. Raises TableUnreadableError, and
+        TableUnwritableError where neither memory nor disk has room.
         """
         chosen = {states} if isinstance(states, str) else {*states}
         final, live = chosen.intersection(tables.FINAL), chosen.difference(tables.FINAL)
@@ -208,7 +208,7 @@ class Ledger:
         return self.all_rows.connect(relations, {"ledger": " UNION ALL ".join(views)})
 
     def _columns_in(self, statement: str) -> list[str]:
-        """Return the columns whose names are in an SQL statement over the table `ledger`; all of them for `*`."""
+        """Return the columns that an SQL statement over the table `ledger` names; all of them for `*`."""
         words = {"id", "state", *re.findall(r"\w+", re.sub(r"\bAS \w+", "", statement))}
         return [name for name in self.names if name in words or "SELECT * FROM ledger" in statement]
 
@@ -223,7 +223,7 @@ class Ledger:
 
     @cached_property
     def all_rows(self) -> TableRows:
-        """Return all rows of the version, also those that do not count."""
+        """Return all rows of the version, including those that do not count."""
         return TableRows(self.table, self.location, "ledger")
 
     @cached_property
@@ -243,11 +243,11 @@ class Ledger:
 
     @property
     def of_topology(self) -> bool:
-        """Tell whether it is the table of states of a topology."""
+        """Tell whether this is the table of states of a topology."""
         return tables.is_topology_ledger(self.names)
 
     def progress(self, depot: str | None = None) -> Progress:
-        """Return the progress in the depot of a batcher, or in a `depot` of a topology.
+        """Return the progress in a batcher's depot, or in a `depot` of a topology.
 
         Raises IncompatibleTableError unless there is exactly one progress row.
         """
@@ -267,7 +267,7 @@ class Ledger:
     def of_known_schema(self) -> Self:
         """Return this ledger.
 
-        Raises IncompatibleTableError for one of another schema version, whatever its other columns are.
+        Raises IncompatibleTableError if it has another schema version, whatever its other columns are.
         """
         progress = Relation([tables.PROGRESS], ["id", "state", "schema_version"])
         with self.all_rows.connect({"progress": progress}, {}) as connection:
@@ -276,7 +276,7 @@ class Ledger:
 
 
 def require_known_schema(rows: pa.Table) -> None:
-    """Raise IncompatibleTableError if the answer to `SCHEMA_VERSIONS` has another schema version than this one."""
+    """Raise IncompatibleTableError if the answer to `SCHEMA_VERSIONS` has a schema version other than this one."""
     for version in rows["schema_version"].to_pylist():
         if version not in (None, tables.SCHEMA_VERSION):
             raise IncompatibleTableError(
@@ -292,7 +292,7 @@ def _select_list(names: Collection[str], rows: str) -> str:
 def open_ledger(location: str, version: int | None = None, of_topology: bool = False) -> Ledger:
     """Open a ledger, of a batcher or `of_topology`, at a version (default: the latest).
 
-    The latest version must be of this schema version; an earlier one may lack the files that say so. Raises
+    The latest version must have this schema version; the files that say so may be missing in an earlier one. Raises
     TableMissingError, IncompatibleTableError or NotFoundError.
     """
     reader = _READER.get()
@@ -320,15 +320,15 @@ def open_ledger(location: str, version: int | None = None, of_topology: bool = F
 
 
 def ledger_log(ledger: Ledger) -> TableLog:
-    """Return what the log of a ledger says."""
+    """Return the log of a ledger."""
     reader = _READER.get()
     return ledger.table if reader is None else reader.ledger_log()
 
 
 def versions_after(ledger: Ledger, microbatch: int) -> Iterator[int]:
-    """Yield the versions of a ledger that noted a microbatch, newest first; with Spark one that it committed.
+    """Yield the ledger versions whose commits noted a microbatch, newest first; with Spark, the one it committed.
 
-    A ledger that was restored has several, one whose log was cleaned up has none.
+    A restored ledger may have several; a ledger whose log was cleaned up may have none.
     """
     reader = _READER.get()
     if reader is not None:
@@ -341,7 +341,7 @@ def versions_after(ledger: Ledger, microbatch: int) -> Iterator[int]:
 
 
 def ledger_frame(ledger: Ledger) -> DataFrame:
-    """Return the rows of a ledger that count on Spark's executors, if Spark reads it."""
+    """Return the rows of a ledger that count, on Spark's executors, if Spark reads the ledger."""
     reader = _READER.get()
     if reader is None:
         raise InternalError("Spark reads the ledger", REPORT)
@@ -361,7 +361,7 @@ def changes_of(
     columns: Sequence[str] | None = None,
     skip_unknown: bool = False,
 ) -> pa.RecordBatchReader:
-    """Return what versions of a depot changed (None: up to the latest), as `windrow.delta.row_changes.changes` does."""
+    """Return what changed in versions of a depot (None: to the latest), as `windrow.delta.row_changes.changes` does."""
     if isinstance(depot, DeltaTable):
         return changes(depot, first, last, columns, skip_unknown=skip_unknown)
     return pa.RecordBatchReader.from_stream(depot.load_cdf(first, last, columns))
@@ -383,20 +383,20 @@ def open_depot(location: str, ledger: Ledger, progress: Progress) -> DepotTable:
 
 
 def column_names(depot: DepotTable) -> set[str]:
-    """Return the names of the columns of the table of a depot, before they are mapped."""
+    """Return the column names of a depot's table, before any mapping."""
     table = identity(depot) if isinstance(depot, DeltaTable) else depot.table
     return set(table.schema.names)
 
 
 def skipped_versions(ledger: Ledger, depot: str | None = None) -> tuple[int, ...]:
-    """Return the depot versions that `windrow run --skip-version` went past without reading them."""
+    """Return the depot versions that `windrow run --skip-version` skipped without reading them."""
     where = f"kind = 'skip' AND {equal({'depot': depot})}"
     rows = ledger.rows("microbatch", "depot_version", where, "ORDER BY depot_version")
     return tuple(rows["depot_version"].to_pylist())
 
 
 def recorded_rules(rules: str | None) -> dict[str, Any]:
-    """Return the rules that a ledger recorded, durations in microseconds.
+    """Return the rules that a ledger recorded, with durations in microseconds.
 
     Raises IncompatibleTableError if they are not valid.
     """
@@ -409,20 +409,20 @@ def recorded_rules(rules: str | None) -> dict[str, Any]:
 
 
 def overlap_condition(first: str, last: str, start: int | None, end: int | None) -> str:
-    """Return the SQL condition that the time from one column to another, both included, overlaps [begin, end)."""
+    """Return the SQL condition that the time from one column to another, both included, overlaps [start, end)."""
     bounds = ((first, "<", end), (last, ">=", start))
     conditions = [f"{name} {compare} {time_literal(bound)}" for name, compare, bound in bounds if bound is not None]
     return f"({' AND '.join(conditions) or 'true'})"
 
 
 def time_literal(microseconds: int) -> str:
-    """Return a time as an SQL literal that both DuckDB and delta-rs know, if ISO 8601 has it."""
+    """Return a time as an SQL literal, one that delta-rs also understands if ISO 8601 can express the time."""
     text = time_text(microseconds)
     return quote_text(text) if text.endswith("Z") else f"make_timestamptz({microseconds:d})"
 
 
 def equal(columns: Mapping[str, str | None]) -> str:
-    """Return the SQL condition that columns have the given values; None: any value."""
+    """Return the SQL condition that columns have the given values; None means any value."""
     conditions = [f"{name} = {quote_text(value)}" for name, value in columns.items() if value is not None]
     return " AND ".join(conditions) or "true"
 

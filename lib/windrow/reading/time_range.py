@@ -12,7 +12,7 @@ from windrow.reading.tables import Ledger, equal, open_ledger, overlap_condition
 
 MESSAGES = "sum(CASE state WHEN 'rejected' THEN 1 ELSE message_count END)"
 
-# Messages count at the end of their window, rejected ones when they were processed.
+# Messages in batches count at the end of their window, rejected ones at their processing time.
 RECENT = """
 SELECT epoch_us(min(stamp)) AS start, epoch_us(max(stamp)) AS stop FROM (
     SELECT stamp, messages, sum(messages) OVER (ORDER BY stamp DESC ROWS UNBOUNDED PRECEDING) AS total FROM (
@@ -27,7 +27,7 @@ SELECT epoch_us(min(stamp)) AS start, epoch_us(max(stamp)) AS stop FROM (
 
 @dataclass(frozen=True, slots=True)
 class TimeRange:
-    """Batches and rejected messages of the `chosen` streams; `stream_count`: all with messages in the range."""
+    """Batches and rejected messages of the `chosen` streams; `stream_count` counts all with messages in the range."""
 
     batches: pa.Table
     rejected: pa.Table
@@ -43,10 +43,10 @@ def time_range(
     end: int | None = None,
     most: int = 6,
 ) -> TimeRange:
-    """Read the `most` streams with the most messages, of a key or source if given, in [begin, end) (microseconds).
+    """Read the `most` streams with the most messages, of a key or source if given, in [start, end) (microseconds).
 
     A batch belongs to the range if the time from its window's start to its timeout overlaps it; a rejected message if
-    the time from event time to processing time does. Raises NotFoundError when nothing does, TableMissingError,
+    the time from event time to processing time does. Raises NotFoundError if none does, TableMissingError,
     IncompatibleTableError.
     """
     book = open_ledger(ledger)
@@ -74,9 +74,9 @@ def time_range(
 
 
 def recent_stretch(book: Ledger, source: str | None, most: int) -> tuple[int, int]:
-    """Return the range [begin, end) (microseconds) of about `most` messages: the last, or up to the last rejection.
+    """Return the range [start, end) (microseconds) of about `most` messages: the last of all sources, or of one source.
 
-    The latter is for a `source`, None for all sources. Times are those of sources' clocks. Raises NotFoundError when
+    With a `source`, the range ends at its last rejection. Times are those of sources' clocks. Raises NotFoundError when
     there is no message.
     """
     states = ("open", "closed", "rejected")

@@ -1,8 +1,8 @@
 """Trace a message: every arrival of one identity (source, key, type, event time), in order, and what became of it.
 
-The depot, as far back as its change feed goes, says what arrived and in which version, the ledger what became of it.
-Content identifies an arrival in both; if several in one version are identical, the rejected ones are counted and the
-remaining one was accepted.
+The depot says what arrived and in which version, as far back as its change feed goes; the ledger says what became of
+it. Content identifies an arrival in both; if several in one version are identical, the rejected ones are counted, and
+the remaining one was accepted.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ BATCH = ("id", "state", "window_start", "window_end", "closed_at", "close_reason
 class Arrival:
     """One arrival of a message and what became of it, with `why` and `hint` in words.
 
-    `batch` has the id, window and state of the batch that holds it; `rejection` has id, reason and by how much it
-    missed. `depot_version` and `microbatch` are None where they are not (or no longer) known.
+    `batch` has the id, window and state of the batch that contains it; `rejection` has the id, the reason and by how
+    much it missed. `depot_version` and `microbatch` are None where they are not (or no longer) known.
     """
 
     outcome: Outcome
@@ -86,7 +86,7 @@ def trace(
     """Return what became of the messages of a key at an event time (microseconds), of one type or source if given.
 
     `columns` maps the columns of a depot with other names. Raises NotFoundError when there is no such message,
-    TableMissingError, IncompatibleTableError, DepotMismatchError; ExpressionError when the ledger has none and the
+    TableMissingError, IncompatibleTableError, DepotMismatchError; ExpressionError if the ledger has none and the
     mapping needs Spark.
     """
     book = open_ledger(ledger)
@@ -126,7 +126,7 @@ def _arrivals(
 
 
 def _not_found_error(log: DepotTable, query: MessageQuery, at: int, mapped: bool, batch: str) -> NotFoundError:
-    """Return the error that the depot has no such message; it names the nearest times of its key, and a `batch`."""
+    """Return the error for a message that the depot lacks; it names the nearest times of its key, and a `batch`."""
     of = ", ".join(f"{name} {value!r}" for name, value in query.items() if value is not None)
     what = f"the depot has no message of {of} at {time_text(at)} in versions up to {log.version()}"
     if mapped or not isinstance(log, DeltaTable):
@@ -145,13 +145,13 @@ def _feed(
     from windrow.expressions import ColumnMapping
 
     if isinstance(log, DeltaTable) and has_feed(log) and ColumnMapping.of_depot(columns, feed.names(log)) is None:
-        with suppress(*feed.UNREADABLE):  # the files may be readable from earlier on than the feed
+        with suppress(*feed.UNREADABLE):  # the files may be readable further back than the feed
             return _plain(log, first, query, at)
     return _filter_rows(feed.messages(log, first, columns, payload), query, at)
 
 
 def _plain(log: DeltaTable, first: int, query: MessageQuery, at: int) -> pa.Table:
-    """Find messages by a predicate on the feed, which opens only files that may have them."""
+    """Find messages by a predicate on the feed, which opens only files that may contain them."""
     names = [name for name in CONTENT if name in feed.names(log)]
     if "source" not in names:
         if query["source"]:
@@ -200,7 +200,7 @@ Placed = tuple[Row, int | None, Row | None, Row | None]
 
 
 def _match_arrivals(arrived: list[Row], accepted: list[Row], rejected: list[Row]) -> Iterable[Placed]:
-    """Match arrivals with what became of them; what the depot no longer has comes without an arrival."""
+    """Match arrivals with what became of them; messages that the depot no longer has come without an arrival."""
     in_depot = Counter((row["version"], _content(row)) for row in arrived)
     refused: dict[tuple[int, tuple[Any, ...]], list[Row]] = {}
     for row in rejected:
@@ -227,7 +227,7 @@ def _content(row: Row) -> tuple[Any, ...]:
 
 
 def _order(placed: Placed) -> tuple[Any, ...]:
-    """Order arrivals as the rules process them; of identical ones the accepted one came first."""
+    """Order arrivals as the rules process them; among identical ones, the accepted one came first."""
     row, version, _, rejection = placed
     sequence = row["sequence"]
     known = (-1 if version is None else version, row["received_at"] or "")

@@ -1,6 +1,6 @@
 """Convert rows to JSON values: times become ISO 8601 text in UTC, bytes become text.
 
-Nothing here converts Python values to Arrow arrays: that imports pandas, if it is installed, which takes longer than
+Nothing here converts Python values to Arrow arrays: that imports pandas, if installed, which takes longer than
 everything else in `windrow status`.
 """
 
@@ -23,15 +23,15 @@ BASE64 = "base64:"
 def records(table: pa.Table) -> list[dict[str, Any]]:
     """Return the rows of a table as JSON values.
 
-    Bytes that are not valid UTF-8 become `base64:` and their base64 text. JSON has no NaN, Infinity and -Infinity: they
-    become these words as text.
+    Bytes that are not valid UTF-8 become `base64:` and their base64 text. JSON has no NaN, Infinity or -Infinity, so
+    these become text.
     """
     convert = _converter(pa.struct(list(table.schema)))
     return [convert(row) for row in times_to_numbers(table).to_pylist()]
 
 
 def replace_nan(value: Any) -> Any:
-    """Return a value whose floats JSON can hold, at any depth: NaN and infinities become words."""
+    """Return a value with NaN and infinities replaced by text at any depth, because JSON cannot represent them."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
     if isinstance(value, dict):

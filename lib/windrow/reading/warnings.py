@@ -1,8 +1,8 @@
-"""Warn of windows that split early, of shared and wrong clocks, and of a `max_delay` that is too short.
+"""Warn of windows that split early, of slivers, of shared and wrong clocks, and of a `max_delay` that is too short.
 
-Only the last `RECENT` microbatches count, and of these those since the rules or the mapping of the depot last changed:
-whoever acts on a warning is not told again. Of open batches only the sums beside the clocks are read. The statements
-are Spark SQL that DuckDB knows too; `{batch}` is the ledger. Files of other microbatches stay closed.
+Of the last `RECENT` microbatches, those since the rules or the depot's mapping last changed count, so that nobody who
+acts on a warning gets it again. Of open batches, only the sums beside the clocks are read. The statements are Spark SQL
+that DuckDB also understands; `{batch}` is the ledger. Files of other microbatches stay closed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from windrow.reading.tables import Ledger, recorded_rules
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-OLDEST = 30 * UNITS["d"]  # an older message says more of a wrong clock than of a delay
-RECENT = 1_000  # microbatches; a guess: some hours of a run that goes on, some weeks of a job that runs every half hour
+OLDEST = 30 * UNITS["d"]  # an older message points to a wrong clock rather than to a delay
+RECENT = 1_000  # microbatches; a guess: a few hours of a continuous run, a few weeks of a half-hourly job
 SHARES = {
     "split_share": SPLIT_SHARE,
     "sliver_share": SLIVER_SHARE,
@@ -46,7 +46,7 @@ SELECT split, batches FROM (
 WHERE batches >= {min_count} AND split > {split_share} * batches
     AND rules NOT LIKE '%"keep"%' AND rules NOT LIKE '%"midpoint"%'
 """
-# Batches with less than a quarter of the messages that are usual for their stream.
+# Batches with less than a quarter of the messages usual for their stream.
 SLIVERS = """
 SELECT slivers, batches FROM (
     SELECT count(*) FILTER (WHERE 4 * own.message_count < usual.count) AS slivers, count(*) AS batches
@@ -59,7 +59,7 @@ SELECT slivers, batches FROM (
 ) AS counted CROSS JOIN (SELECT rules FROM {batch} WHERE state = 'progress' AND id = 'progress') AS present
 WHERE batches >= {min_count} AND slivers > {sliver_share} * batches AND rules NOT LIKE '%"aligned"%'
 """
-# A source whose messages are too old because others of other keys moved its clock: it is not the clock of one device.
+# A source whose messages are too old because those of other keys moved its clock: several devices share it.
 SHARED = """
 SELECT source, late, raised, read FROM (
     SELECT coalesce(source, '') AS source, min(key) <> max(key) AS several,
@@ -85,7 +85,7 @@ SELECT source, rejected, read FROM (
     AND source NOT IN (SELECT source FROM ({shared}) AS shared_clocks)
 ORDER BY source
 """
-# Read since the last change, and not of a wrong or shared clock.
+# Messages read since the last change, except those of wrong or shared clocks.
 COUNTED = """(state = 'progress' OR {read_since})
     AND coalesce(source, '') NOT IN (SELECT source FROM ({sources}) AS wrong_clocks)
     AND coalesce(source, '') NOT IN (SELECT source FROM ({shared}) AS shared_clocks)"""
@@ -97,18 +97,18 @@ SELECT late, read FROM (
     WHERE state IN ('closed', 'rejected', 'progress') AND {counted}
 ) AS counted WHERE read >= {min_count} AND late > {max_too_old_ratio} * read
 """
-# How far the event time of a message is from the time of its processing, in microseconds.
+# The median offset of event time from processing time, in microseconds.
 OFFSETS = """
 SELECT coalesce(source, '') AS source,
     CAST(median(epoch_us(event_time) - epoch_us(processing_time)) AS BIGINT) AS offset_us
 FROM {batch} WHERE state = 'rejected' AND reason IN ('too_old', 'too_far_ahead') AND microbatch > {since}
 GROUP BY coalesce(source, '')
 """
-# The age of a message when it was processed, which the rule compares with max_delay.
+# The age of a message when it was processed, which the rules compare with max_delay.
 AGE = "epoch_us(processing_time) - epoch_us(event_time)"
-# By the state, because a file of one state has no statistics of the columns of another.
+# Split by state, because files of one state have no statistics on the columns of another.
 READ_SINCE = "(state = 'closed' AND opened_microbatch > {since} OR state = 'rejected' AND microbatch > {since})"
-# Of closed batches, of open ones (by source, beside its clock), and rejected.
+# Those in closed batches, those in open ones (by source, beside its clock), and rejected ones.
 MESSAGES = """coalesce(sum(message_count), 0) + coalesce(sum(open_messages), 0)
             + count(*) FILTER (WHERE state = 'rejected')"""
 OF_RECENT = (
@@ -121,7 +121,7 @@ NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class LedgerWarning:
-    """What is off, under the code that the doctor gives it, what to do about it, and the sources that it names."""
+    """What is wrong, under the doctor's code for it, what to do about it, and the sources that it names."""
 
     code: str
     message: str
@@ -129,14 +129,14 @@ class LedgerWarning:
     sources: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Return both as one line."""
+        """Return message and hint as one line."""
         return f"{self.message}. {self.hint}"
 
 
 def statement(query: str, min_count: int = MIN_COUNT, batch: str = "{batch}", since: int | None = None) -> str:
-    """Return one of the queries for a table: its rows are what is off, where there are `min_count` rows or more.
+    """Return one of the queries for a table; it finds what is wrong once there are `min_count` batches or messages.
 
-    It counts what was read after the microbatch `since`; with None it asks the table, and reads all of it.
+    It counts what was read after the microbatch `since`; with None it looks `since` up and reads the whole table.
     """
     known = {"batch": batch, "messages": MESSAGES, "age": AGE, "oldest": OLDEST, **SHARES, "min_count": min_count}
     known["since"] = SINCE.format(batch=batch, recent=RECENT) if since is None else str(since)
@@ -147,15 +147,15 @@ def statement(query: str, min_count: int = MIN_COUNT, batch: str = "{batch}", si
 
 
 def warnings_of(book: Ledger, min_count: int = MIN_COUNT) -> tuple[LedgerWarning, ...]:
-    """Return what is off, nothing for a ledger with less than `min_count` batches or messages."""
+    """Return the warnings; none for a ledger with fewer than `min_count` batches or messages."""
     with recent_rows(book, min_count) as recent:
         return recent.warnings()
 
 
 def wrong_clocks(nearly_all: Sequence[str], source_count: int) -> Sequence[str]:
-    """Return the sources with wrong clocks, of those of which nearly all messages were too old or too far ahead.
+    """Return the sources with wrong clocks, given those with nearly all messages too old or too far ahead.
 
-    There are none if that holds for most sources: then the rules are to blame.
+    None, if those are most of the sources: then the rules are to blame.
     """
     return () if 2 * len(nearly_all) > source_count else nearly_all
 
@@ -170,7 +170,7 @@ class RecentRows:
     connection: DuckDBPyConnection
 
     def beyond(self, query: str) -> list[dict[str, Any]]:
-        """Return what one of the queries says is off."""
+        """Return the rows that one of the queries finds."""
         sql = statement(query, self.min_count, "recent", self.since)
         return execute(self.connection, sql).read_all().to_pylist()
 
@@ -180,14 +180,14 @@ class RecentRows:
         return wrong_clocks([row["source"] for row in self.beyond(SOURCES)], known)
 
     def warnings(self) -> tuple[LedgerWarning, ...]:
-        """Return what is off."""
+        """Return all warnings."""
         looks = (_splits, _slivers, _warn_of_shared_sources, _sources, _delay)
         return tuple(chain.from_iterable(look(self) for look in looks))
 
 
 @contextmanager
 def recent_rows(book: Ledger, min_count: int = MIN_COUNT) -> Iterator[RecentRows]:
-    """Read the rows of the last `RECENT` microbatches, of those since the rules or the mapping of the depot changed."""
+    """Read the rows of the last `RECENT` microbatches, but none from before rules or mapping last changed."""
     first = max(book.progress().microbatch - RECENT, 0)
     query = f"SELECT {SINCE.format(batch='ledger', recent=RECENT)} AS since"
     [row] = book.query(query, ("microbatch", "progress"), f"microbatch > {first}").to_pylist()
@@ -199,7 +199,7 @@ def recent_rows(book: Ledger, min_count: int = MIN_COUNT) -> Iterator[RecentRows
 
 
 def _splits(recent: RecentRows) -> Iterator[LedgerWarning]:
-    """Tell when most windows end where a repeated type split them; each of these splits opened another batch."""
+    """Warn when most windows were split by a repeated type; each split opened another batch."""
     for row in recent.beyond(SPLITS):
         window = approximate_text(recorded_rules(recent.book.progress().rules)["window"])
         yield LedgerWarning(
@@ -213,7 +213,7 @@ def _splits(recent: RecentRows) -> Iterator[LedgerWarning]:
 
 
 def _slivers(recent: RecentRows) -> Iterator[LedgerWarning]:
-    """Tell when many closed batches hold far fewer messages than is usual for their stream."""
+    """Warn when many closed batches have far fewer messages than is usual for their stream."""
     for row in recent.beyond(SLIVERS):
         share = 100 * row["slivers"] / row["batches"]
         yield LedgerWarning(
@@ -226,7 +226,7 @@ def _slivers(recent: RecentRows) -> Iterator[LedgerWarning]:
 
 
 def _warn_of_shared_sources(recent: RecentRows) -> Iterator[LedgerWarning]:
-    """Tell of sources with several keys whose clocks differ, so that the fastest makes the others too old."""
+    """Warn of sources with several keys whose clocks differ, so that the fastest makes the others too old."""
     if rows := recent.beyond(SHARED + "ORDER BY source"):
         named = [
             f"{row['source']!r} ({row['late']:,} of {row['read']:,} messages, {row['raised']:,} of them only "
@@ -242,7 +242,7 @@ def _warn_of_shared_sources(recent: RecentRows) -> Iterator[LedgerWarning]:
 
 
 def _sources(recent: RecentRows) -> Iterator[LedgerWarning]:
-    """Tell of sources of which nearly all messages are too old or too far ahead: their clocks are off."""
+    """Warn of sources whose messages are nearly all too old or too far ahead: their clocks are wrong."""
     rows = recent.beyond(SOURCES)
     if not rows:
         return
@@ -270,7 +270,7 @@ TABLE = ' (depot = "..." becomes table = "..." under [depot])'
 
 
 def first_names(names: Sequence[str], most: int = NAMED, joint: str = ", and ") -> str:
-    """Return the first names as a list in words, which says how many more there are."""
+    """Return the first names as a list in words, with how many more there are."""
     more = f"{joint}{len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
@@ -278,13 +278,13 @@ def first_names(names: Sequence[str], most: int = NAMED, joint: str = ", and ") 
 def plain_offset(offset: int) -> int:
     """Return how far a clock is off (us), given the median of event time minus processing time.
 
-    From a minute on it is the next whole second: what is missing to it is how long messages take.
+    From a minute on, it is rounded up to the next second: the difference is how long messages take.
     """
     return -(-offset // SECOND) * SECOND if abs(offset) >= UNITS["m"] else offset
 
 
 def correct_clocks(mapping: Mapping[str, str], offsets: Mapping[str, int]) -> str:
-    """Return the expression of `event_time` in a mapping that corrects the clocks of sources by their offsets (us)."""
+    """Return the `event_time` expression for a mapping that corrects the clocks of sources by their offsets (us)."""
     source, event_time = (" ".join(mapping.get(name, name).split()) for name in ("source", "event_time"))
     whens = [f"WHEN {source} = {_text(name)} THEN {-offset}" for name, offset in offsets.items()]
     shift = f"CASE {' '.join(whens)} ELSE 0 END"
@@ -294,7 +294,7 @@ def correct_clocks(mapping: Mapping[str, str], offsets: Mapping[str, int]) -> st
 
 
 def apart_text(offset: int) -> str:
-    """Say how far a clock is off: to the second, from an hour on to the minute."""
+    """Say how far a clock is off: to the second, or to the minute from an hour on."""
     unit = UNITS["m"] if abs(offset) >= UNITS["h"] else SECOND
     return f"{approximate_text(max(round(abs(offset) / unit), 1) * unit)} {'behind' if offset < 0 else 'ahead'}"
 
@@ -304,7 +304,7 @@ def _text(source: str) -> str:
 
 
 def _delay(recent: RecentRows) -> Iterator[LedgerWarning]:
-    """Tell when too many messages are too old, not counting those of wrong clocks."""
+    """Warn when too many messages are too old, not counting those of wrong clocks."""
     for row in recent.beyond(DELAY):
         late, read = row["late"], row["read"]
         yield LedgerWarning(

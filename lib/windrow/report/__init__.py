@@ -1,6 +1,6 @@
-"""Write what `status`, `doctor`, `show` and `plot` say of a ledger on one HTML page that needs nothing beside it.
+"""Write what `status`, `doctor`, `show` and `plot` say about a ledger to one self-contained HTML page.
 
-The page has no script, and its policy lets a browser neither run nor load anything. Templates escape what comes from
+The page has no script, and its policy lets a browser neither run nor load anything. Templates escape all text from
 data.
 """
 

@@ -15,12 +15,12 @@ from windrow.reading.distribution import distribution
 from windrow.reading.tables import Ledger
 from windrow.reading.time_range import recent_stretch, time_range
 
-MAX_MESSAGES, MAX_LINES = 1_500, 500  # of a timeline; each line takes about a kilobyte of the page
+MAX_MESSAGES, MAX_LINES = 1_500, 500  # in a timeline; each line adds about a kilobyte to the page
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A picture as the address of an image that the page holds, what it shows, and a command that draws it."""
+    """A picture as the data URI of an image, what it shows, and a command that draws it."""
 
     name: str
     caption: str
@@ -29,7 +29,7 @@ class Chart:
 
 
 def charts_of(book: Ledger, history: pa.Table | None, source: str | None) -> tuple[list[Chart], str]:
-    """Return the pictures of a batcher, or none and the reason; the timeline is of a source, or of all."""
+    """Return the pictures of a batcher, or none and the reason; the timeline shows one source or all."""
     return _draw_charts(lambda: _batcher_charts(book, history, source))
 
 
@@ -62,7 +62,7 @@ def _batcher_charts(book: Ledger, history: pa.Table | None, source: str | None) 
 
 
 def _timeline(book: Ledger, source: str | None) -> Iterator[Chart]:
-    """Draw the last messages; of a source, those up to its last rejection."""
+    """Draw the last messages, or those of a source up to its last rejection."""
     from windrow.reading import plot
 
     try:
@@ -93,6 +93,6 @@ def image(picture: Any) -> str:
     import vl_convert
 
     drawn = picture.to_dict()
-    drawn["config"]["aria"] = False  # a description of each mark, which nobody hears in an image
+    drawn["config"]["aria"] = False  # descriptions of marks, which screen readers do not read in an image
     svg = vl_convert.vegalite_to_svg(drawn)
     return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode("ascii")

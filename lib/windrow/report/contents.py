@@ -1,4 +1,4 @@
-"""Read what the page shows, of a batcher or of a topology, from the functions of `windrow.reading` and the doctor."""
+"""Read what the page shows of a batcher or topology, with the functions of `windrow.reading` and the doctor."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ MAX_OPEN, MAX_NEEDED = 20, 10
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the page shows, from its top; `alarms` are the conditions that hold, `no_charts` says why there are none.
+    """What the page shows, from the top; `alarms` are the conditions that hold, `no_charts` says why there are none.
 
-    `sources` are those in the table of clocks.
+    `sources` are the sources in the table of clocks.
     """
 
     title: str
@@ -54,14 +54,14 @@ class Report:
 def batcher_report(settings: Settings, now: int, alarms: Sequence[Condition] = (), source: str | None = None) -> Report:
     """Read the report of a ledger at wall time `now` (microseconds).
 
-    Its timeline and open batches are those of a source, else the timeline is of the source with the most rejections.
+    Timeline and open batches are those of `source`; without it, the source with the most rejections has the timeline.
     Raises TableMissingError, IncompatibleTableError, DepotMismatchError.
     """
     current = status(settings.depot, settings.ledger, now)
     book = open_ledger(settings.ledger)
     past, rejected = _history(book), rejected_sources(book)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # findings say it in more words
+        warnings.simplefilter("ignore")  # findings say the same in more detail
         findings = examine(lambda: settings, now)
     holding = _holding(alarms, current)
     drawn = rejected.worst[0].source if source is None and rejected.worst else source

@@ -1,4 +1,4 @@
-"""Make the HTML of a report. Jinja escapes every text; characters that would steer a terminal are shown as escapes."""
+"""Make the HTML of a report. Jinja escapes all text; characters that would control a terminal appear as escapes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from windrow.version import VERSION
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-MAX_LETTERS = 2_000  # of a text that has names in it
+MAX_LETTERS = 2_000  # in a text that contains names
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
@@ -27,13 +27,13 @@ def html(report: Report) -> str:
 
 
 def context(report: Report) -> dict[str, Any]:
-    """Return what the templates need to show a report."""
+    """Return the variables that the templates need to show a report."""
     level, headline = verdict(report.problems)
     return {"title": report.title, "report": report, "level": level, "headline": headline, "version": VERSION}
 
 
 def save(report: Report, path: str | Path) -> int:
-    """Write the page and return its bytes. Raises what `require_page` does."""
+    """Write the page and return its size in bytes. Raises what `require_page` does."""
     require_page(path)
     content = html(report).encode("utf-8", "backslashreplace")
     try:
@@ -44,7 +44,7 @@ def save(report: Report, path: str | Path) -> int:
 
 
 def require_page(path: str | Path) -> None:
-    """Raise SettingsError unless `path` ends like a page, MissingExtraError unless it can be written."""
+    """Raise SettingsError unless `path` has a page's extension, MissingExtraError unless a page can be written."""
     if Path(path).suffix not in {".html", ".htm"}:
         raise SettingsError(f"{str(path)!r} does not end like a page", "Use .html.")
     if find_spec("jinja2") is None:
@@ -52,7 +52,7 @@ def require_page(path: str | Path) -> None:
 
 
 def environment(*packages: str) -> Environment:
-    """Return what renders the templates of reports, and of other packages."""
+    """Return the Jinja environment for the templates of reports and of other packages."""
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     loader = ChoiceLoader([PackageLoader(package) for package in (*packages, "windrow.report")])
@@ -72,7 +72,7 @@ def environment(*packages: str) -> Environment:
 
 
 def _plain_text(value: Any) -> Any:
-    """Return what the page shows of a value; what is markup already is not a plain text."""
+    """Return a value as the page shows it; markup stays as it is."""
     return printable(value) if type(value) is str else "" if value is None else value
 
 

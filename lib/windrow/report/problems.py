@@ -1,4 +1,4 @@
-"""What is wrong, the worst first: alarms, findings of the doctor and messages that wait, each with what to do. Pure."""
+"""What is wrong, worst first: alarms, findings of the doctor and waiting messages, each with what to do. Pure."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from windrow.reading.warnings import apart_text
 
 Level = Literal["alarm", "error", "warning", "note"]
 LEVELS: tuple[Level, ...] = ("alarm", "error", "warning", "note")
-MAX_NOTES = 3  # of sources with rejected messages
-MAX_NAME = 150  # letters; a device may choose a name as long as it likes
+MAX_NOTES = 3  # on sources with rejected messages
+MAX_NAME = 150  # letters; a device may choose a name of any length
 WRONG_CLOCK = "If the clock of its device is wrong, docs/howto/wrong-clocks.md says how to correct it."
-OFF = ("too_old", "too_far_ahead")  # the reasons by which clocks are judged
+OFF = ("too_old", "too_far_ahead")  # the reasons that point to a wrong clock
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong, or is to be known (`note`), what to do about it, and since when, if that is known."""
+    """One thing that is wrong or worth knowing (`note`), what to do about it, and since when, if known."""
 
     level: Level
     code: str
@@ -40,7 +40,7 @@ def problems_of(
     rejected: Sequence[RejectedSource] = (),
     paused_at: str | None = None,
 ) -> list[Problem]:
-    """Return the problems, the worst first; `alarms` are the conditions that hold."""
+    """Return the problems, worst first; `alarms` are the conditions that hold."""
     problems = [Problem("alarm", "alarm", alarm) for alarm in alarms]
     named = {name for finding in findings for name in finding.sources}
     problems += [_of_finding(finding, rejected) for finding in findings if finding.sources]
@@ -56,7 +56,7 @@ def problems_of(
 
 
 def verdict(problems: Sequence[Problem]) -> tuple[Level | Literal["ok"], str]:
-    """Return how bad it is, and a headline that says it."""
+    """Return the worst level, and a headline."""
     counts = {level: sum(problem.level == level for problem in problems) for level in LEVELS}
     phrases = [pluralize(counts[level], level) for level in LEVELS[:3] if counts[level]]
     if phrases:
@@ -66,7 +66,7 @@ def verdict(problems: Sequence[Problem]) -> tuple[Level | Literal["ok"], str]:
 
 
 def reason_text(row: RejectedSource) -> str:
-    """Return the reason of rejections, and by how much the clock of the source is off if that is the reason."""
+    """Return the reason for rejections, and how far the source's clock is off if that is the reason."""
     off = row.reason in OFF and row.offset_us is not None
     return f"{row.reason} ({apart_text(row.offset_us or 0)})" if off else row.reason
 
@@ -78,7 +78,7 @@ def name_text(name: str | None) -> str:
 
 
 def _of_finding(finding: Finding, rejected: Sequence[RejectedSource]) -> Problem:
-    """Return a finding about sources, and since when messages of these are rejected for what their clocks say."""
+    """Return the problem for a finding about sources, and since when their clocks cause rejections."""
     named = [row.since for row in rejected if row.source in finding.sources and row.reason in OFF]
     since = min((since for since in named if since is not None), default=None)
     level: Level = "error" if finding.level == "error" else "warning"
@@ -86,7 +86,7 @@ def _of_finding(finding: Finding, rejected: Sequence[RejectedSource]) -> Problem
 
 
 def _rejecting(row: RejectedSource) -> Problem:
-    """Return what is to be known of a source with rejected messages, of which the doctor does not warn."""
+    """Return the problem for a source with rejected messages about which the doctor does not warn."""
     share = f"{row.message_count:,} of {pluralize(row.read, 'message')}"
     message = f"{share} of {name_text(row.source)} were rejected: {reason_text(row)}"
     clock = f" {WRONG_CLOCK}" if row.reason in OFF else ""

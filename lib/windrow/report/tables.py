@@ -1,4 +1,4 @@
-"""What the page shows as tables and tiles: rows of texts, which the templates escape. Pure."""
+"""The tables and tiles of the page: rows of text, which the templates escape. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PHASES = ("prime", "plan", "process", "commit")
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A text that leads to another page; a report has none."""
+    """A text that links to another page; a report has none."""
 
     text: str
     address: str
@@ -39,8 +39,8 @@ Cell = str | tuple[int, ...] | Link  # counts are drawn as bars
 class Table:
     """A table of the page; the first `shown` rows are open, the others folded, and columns of `numbers` are aligned.
 
-    `notes` stand above it, `empty` in place of a table without rows. A row may have one cell more than there are heads,
-    which gets a line of its own.
+    `notes` appear above it, `empty` replaces a table without rows. If a row has one cell more than there are heads, the
+    extra cell gets its own line.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A figure at the top of the page, what it is, and a line below it."""
+    """A figure at the top of the page, its label, and a line below it."""
 
     name: str
     figure: str
@@ -103,12 +103,12 @@ def rejections(rejected: RejectedSources, needed: Sequence[str]) -> Table:
 
 
 def furthest_behind(clocks: Sequence[SourceClock]) -> list[SourceClock]:
-    """Return the clocks that a page has room for, those that are furthest behind first."""
+    """Return the clocks that a page has room for, furthest behind first."""
     return sorted(clocks, key=lambda clock: clock.clock)[:MAX_SOURCES]
 
 
 def sources(clocks: Sequence[SourceClock], rejected: RejectedSources) -> Table:
-    """Return the clocks of the sources, those that are furthest behind first."""
+    """Return the clocks of the sources, furthest behind first."""
     behind = furthest_behind(clocks)
     more = len(clocks) - len(behind)
     notes = [
@@ -135,7 +135,7 @@ def sources(clocks: Sequence[SourceClock], rejected: RejectedSources) -> Table:
 
 
 def open_batches(rows: Iterable[Mapping[str, Any]], status: OpenBatchStatus, source: str | None = None) -> Table:
-    """Return the open batches, of all sources or one, whose windows began first, and why each is open."""
+    """Return the open batches of one or all sources, earliest windows first, and why each is open."""
     shown = [
         (
             name_text(row["source"]),
@@ -176,7 +176,7 @@ def microbatches(history: pa.Table | None) -> Table:
 
 
 def depots(status: Status) -> Table:
-    """Return what is read, up to which version, and how far back the logs reach."""
+    """Return the tables, the version up to which each was read, and how far back the logs reach."""
     rows = [
         (
             depot.name,
@@ -211,7 +211,7 @@ def rules(recorded: Mapping[str, Any]) -> Table:
 
 
 def topology_tables(status: TopologyStatus) -> list[Table]:
-    """Return the states, what is due, what it waits for, and the options of a topology."""
+    """Return the states, due events, waits and options of a topology."""
     waits = [(wait.depot, wait.topology, short_time(wait.reached or "nothing"), short_time(wait.since or ""))
              for wait in status.waits]  # fmt: skip
     due = [(name, short_time(at)) for name, at in status.events_due_at.items()]
@@ -256,7 +256,7 @@ def _waiting(status: Status, now: int) -> list[Tile]:
 
 
 def _rough(length_us: float) -> str:
-    """Return a length of time in its two largest units."""
+    """Return a duration in its two largest units."""
     seconds = round(length_us / SECOND, 1 if length_us < 10 * SECOND else 0)
     return " ".join(approximate_text(round(seconds * SECOND)).split()[:4])
 

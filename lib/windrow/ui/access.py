@@ -1,7 +1,7 @@
 """Who may read and change: those who know the secret, from pages of this server. Pure.
 
-A request names the host it believes to talk to. A name that an attacker's page lets point to 127.0.0.1 is another one,
-so it is refused, secret or not. A change must come from a page of this server: browsers say where a form was sent from.
+A request names the host that it was sent to. If an attacker's page uses its own name for 127.0.0.1, the request is
+refused, even with the secret. A change must come from a page of this server: browsers say where a form was sent from.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "frame-ancestors 'none'",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "same-origin",  # with no-referrer a browser does not say where a form comes from
+    "Referrer-Policy": "same-origin",  # with no-referrer, a browser does not say where a form comes from
     "X-Content-Type-Options": "nosniff",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request is refused, in a sentence, and the status of HTTP."""
+    """Why a request is refused, in a sentence, and the HTTP status."""
 
     status: int
     message: str
@@ -38,7 +38,7 @@ class Access:
 
     @property
     def hosts(self) -> tuple[str, str]:
-        """The names of the server that it answers to."""
+        """The host names that the server answers to."""
         return f"127.0.0.1:{self.port}", f"localhost:{self.port}"
 
     @property
@@ -54,7 +54,7 @@ class Access:
     def refusal(
         self, method: str, headers: Mapping[str, str], cookies: Mapping[str, str], secret: str = ""
     ) -> Refusal | None:
-        """Return why a request is refused, None if it is not; `secret` is that of its address."""
+        """Return why a request is refused, None if it is allowed; `secret` is the one in its address."""
         host = headers.get("host", "")
         # guard: own-host
         if host not in self.hosts:

@@ -1,4 +1,4 @@
-"""What the pages of a stream, a batch and a message show, as tables whose cells lead to each other."""
+"""What the pages of a stream, a batch and a message show, as tables whose cells link to each other."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from windrow.report.problems import name_text
 from windrow.report.tables import Cell, Link, Table
 from windrow.settings.settings import Settings
 
-Values = Mapping[str, str]  # of the parameters of an address that are not empty
-MAX_ROWS = 20  # of a stream
-MAX_MESSAGES = 2_000  # of a batch; each takes about 300 bytes of the page
+Values = Mapping[str, str]  # the non-empty parameters of an address
+MAX_ROWS = 20  # for a stream
+MAX_MESSAGES = 2_000  # for a batch; each adds about 300 bytes to the page
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Page:
 
 
 def stream_page(settings: Settings, values: Values) -> Page:
-    """Read the open and the last closed batches and rejected messages of a `source`, a `key`, or both."""
+    """Read the open batches, and the last closed batches and rejected messages, of a `source`, a `key`, or both."""
     ledger, idle = settings.ledger, settings.idle_timeout
     source, key = values.get("source"), values.get("key")
     opened = reading.batches(ledger, "open", key, source, MAX_ROWS, idle)
@@ -49,7 +49,7 @@ def stream_page(settings: Settings, values: Values) -> Page:
 
 
 def batch_page(settings: Settings, values: Values) -> Page:
-    """Read the batch of an `id` with its messages. Raises NotFoundError."""
+    """Read the batch with an `id` and its messages. Raises NotFoundError."""
     id_ = values.get("id", "")
     row = reading.batch(settings.ledger, id_, settings.idle_timeout)
     messages = row["messages"]
@@ -101,7 +101,7 @@ def _batch_address(row: Mapping[str, Any]) -> str:
 
 
 def _batch_table(name: str, title: str, rows: list[dict[str, Any]], empty: str) -> Table:
-    """Return a table of batches; below an open one stands when it closes."""
+    """Return a table of batches; a line below an open one says when it closes."""
     cells = [
         (
             Link(f"{short_time(row['window_start'])} to {short_time(row['window_end'])[11:]}", _batch_address(row)),
@@ -125,7 +125,7 @@ def _rejection_table(rows: list[dict[str, Any]]) -> Table:
 
 
 def _message_cells(row: Mapping[str, Any]) -> tuple[Cell, ...]:
-    """Return the cells of a message; its time leads to what became of it, if it has a key and a time."""
+    """Return the cells of a message; its time links to what became of it, if it has a key and a time."""
     time = row["event_time"]
     shown: Cell = "" if time is None else short_time(time)
     if time is not None and row["key"] is not None:
@@ -137,7 +137,7 @@ def _message_cells(row: Mapping[str, Any]) -> tuple[Cell, ...]:
 
 
 def _arrival_cells(arrival: reading.Arrival) -> tuple[Cell, ...]:
-    """Return the cells of an arrival, and a line below them that says why."""
+    """Return the cells of an arrival, with a line below them that says why."""
     batch = "" if arrival.batch is None else Link(arrival.batch["id"], _batch_address(arrival.batch))
     reason = f"{arrival.rejection['reason']}: " if arrival.rejection else ""
     why = f"{reason}{arrival.why}" + (f"; {arrival.hint}" if arrival.hint else "")

@@ -1,4 +1,4 @@
-"""The addresses of the pages, and the server, which is uvicorn's."""
+"""The addresses of the pages, and the server, which is based on uvicorn."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'"
 )
-MAX_BODY_BYTES = 10_000  # of a form; an option's name and value have some fifty
+MAX_BODY_BYTES = 10_000  # for a form; an option's name and value have about fifty
 
 
 class _Uvicorn(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals to the command."""
+        """Leave signal handling to the command."""
         yield
 
 
@@ -48,12 +48,12 @@ class Server:
     """A server on 127.0.0.1 that shows a batcher or a topology."""
 
     def __init__(self, view: LedgerView, port: int, secret: str, interval: float, allow_changes: bool) -> None:
-        """Take a port, 0 for one that is free; pages are renewed every `interval` seconds. Raises SettingsError."""
+        """Bind a port, 0 for any free one; pages refresh every `interval` seconds. Raises SettingsError."""
         self._view, self._interval = view, interval
         self._socket = _listen(port)
         self.access = Access(self._socket.getsockname()[1], secret, allow_changes)
         self._live = LiveReport(view.report, interval, time.monotonic)
-        self._reading = Lock()  # DuckDB and the settings of reading are of a process
+        self._reading = Lock()  # DuckDB and the settings of reading are per process
         self._templates = environment("windrow.ui")
         config = uvicorn.Config(
             self._application(), log_config=None, access_log=False, server_header=False, lifespan="off"
@@ -61,7 +61,7 @@ class Server:
         self._server = _Uvicorn(config)
 
     def run(self, seconds: float | None = None) -> None:
-        """Serve until `stop`, or for so long."""
+        """Serve until `stop`, or for `seconds`."""
         timer = Timer(seconds or 0, self.stop)
         if seconds is not None:
             timer.start()
@@ -72,7 +72,7 @@ class Server:
             self._socket.close()
 
     def stop(self) -> None:
-        """Let `run` return."""
+        """Make `run` return."""
         self._server.should_exit = True
 
     def _application(self) -> Starlette:
@@ -90,7 +90,7 @@ class Server:
         return Starlette(routes=routes)
 
     def _endpoint(self, answer: Callable[..., Response]) -> Callable[[Request], Any]:
-        """Return what answers a request: refuse it, or answer in a thread, errors as a page."""
+        """Return an endpoint that refuses a request or answers it in a thread, with errors as a page."""
 
         async def endpoint(request: Request) -> Response:
             secret = request.query_params.get("secret", "")

@@ -1,4 +1,4 @@
-"""What a server shows, a batcher or a topology: how it is read, when it is read again, and which changes it takes."""
+"""What a server shows, a batcher or a topology: how and when it is read, and which changes it accepts."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from windrow.topology.options import READ
 from windrow.topology.running import open_topology, set_option
 from windrow.topology.topology import Topology
 
-SHARE = 4  # a guess: who works on the machine should not notice
+SHARE = 4  # a guess: people who work on the machine should not notice
 MAX_KEPT = 8  # reports; each has pictures of up to half a megabyte
-Reads = Callable[[], AbstractContextManager[Settings]]  # the settings, with which to read within the block
+Reads = Callable[[], AbstractContextManager[Settings]]  # the settings to read with inside the block
 
 
 @dataclass(frozen=True, slots=True)
 class BatcherView:
-    """A batcher: `reads` gives the settings to read with, `writes` those of an engine for a change."""
+    """A batcher: `reads` returns the settings to read with, `writes` those of an engine that makes changes."""
 
     reads: Reads
     writes: Callable[[], Settings]
@@ -44,7 +44,7 @@ class BatcherView:
 
 @dataclass(frozen=True, slots=True)
 class TopologyView:
-    """A topology; `readable` gives it as it can be read within the block."""
+    """A topology; `readable` yields it in a form that can be read inside the block."""
 
     topology: Topology
     settings: Settings
@@ -53,7 +53,7 @@ class TopologyView:
     options: ClassVar[tuple[str, ...]] = tuple(READ)
 
     def reads(self) -> AbstractContextManager[None]:
-        """Return a block without settings: the messages of a topology are in no batches."""
+        """Return a context without settings: the messages of a topology are not in batches."""
         return nullcontext()
 
     def report(self, source: str | None) -> Report:  # noqa: ARG002 - a topology has none to pick from
@@ -77,11 +77,11 @@ class _Kept(NamedTuple):
 
 
 class LiveReport:
-    """The last report of each source that was asked for, which `read` reads again when it is old. Not for threads.
+    """The last report of each requested source, which `get` reads again when it is old. Not thread-safe.
 
-    Reading a large ledger takes seconds. So a report is not old before it is older than `interval` seconds, and than
-    four times as long as reading it took: each source that is looked at takes at most a fifth of a core. `elapsed` is a
-    clock that only goes forward (seconds).
+    Reading a large ledger takes seconds. So a report is old only after `interval` seconds and after four times as long
+    as it took to read: each source that is watched takes at most a fifth of a core. `elapsed` is a monotonic clock
+    (seconds).
     """
 
     def __init__(self, read: Callable[[str | None], Report], interval: float, elapsed: Callable[[], float]) -> None:
@@ -102,7 +102,7 @@ class LiveReport:
         return kept.report
 
     def forget(self) -> None:
-        """Read anew at the next call, because something was changed."""
+        """Read again at the next call, because something changed."""
         self._kept.clear()
 
 

@@ -2,18 +2,17 @@
 
 The code that wrote the ledger is not used, and no clock is read: only the tables decide, read by delta-rs, so two runs
 over the same versions give the same report. (Inside `reading_through` Spark reads them, and the files and logs are not
-checked.) `decisions` derives again what the rules make of the log. `raw` formats a
-raw depot again, all versions at once, with the same code that formats for the ledger. It also checks the critical
-invariants of `windrow quality`, with the same SQL.
+checked.) `decisions` derives again what the rules make of the log. `raw` formats a raw depot again, all versions at
+once, with the same code that formats for the ledger. The critical invariants of `windrow quality` are also checked,
+with the same SQL.
 
-Memory does not grow with the tables. The messages of depot and ledger go to a temporary file by their stream
-(`parts`), and all that concerns a stream is checked in DuckDB for as many streams at a time as fit: matching,
-invariants, decisions. What sources sent is read once before, because the verdict on a message needs the
-clock of its source, to which all parts contribute. Without messages, the rows of all streams are in DuckDB together,
-and what needs no messages is checked over them. DuckDB has half of the memory and goes to disk beyond it. Counts of
-parts are added up (`report.merge_findings`). On Spark each task does so with its streams (`executors`), and what
-concerns all of them is asked in SQL. A raw depot is formatted some raw sources at a time, here even with Spark; what
-the format refused stays in memory.
+Memory does not grow with the tables. The messages of depot and ledger go to a temporary file, grouped by stream
+(`parts`), and DuckDB checks streams, as many at a time as fit: matching, invariants, decisions. What sources sent is
+read once beforehand, because the verdict on a message needs the clock of its source, to which all parts contribute.
+DuckDB also has the rows of all streams together, without messages, for the checks that need none. It gets half of the
+memory and spills to disk beyond that. The counts of parts are added up (`report.merge_findings`). On Spark each task
+checks its own streams in this way (`executors`), and SQL answers questions about all streams. A raw depot is formatted
+a few raw sources at a time, on the driver even with Spark; what the format refused stays in memory.
 """
 
 from __future__ import annotations
@@ -70,17 +69,17 @@ def verify(
 ) -> Report:
     """Check the books of a ledger at some of its versions (default: the latest), and compare them with the depot.
 
-    Windows are derived for streams with `max_messages` messages together, the smallest streams first; None: for all.
-    `columns` is `[depot.columns]`; versions that were read are mapped as the history recorded it. `progress` is called
-    with what is done so far. `max_memory_bytes` is about what all of it takes besides the process itself; a stream that
-    is too large for it is a finding, not derived.
+    Windows are derived for the smallest streams, with `max_messages` messages in total; None: for all streams.
+    `columns` is `[depot.columns]`; versions already read are mapped as the history recorded. `progress` is called with
+    what is done so far. `max_memory_bytes` is about the memory used besides the process itself; a stream too large for
+    it is not derived, which is a finding.
 
-    Of one version only what came after an earlier one is checked, if it is `relying_on` that. If this is not sound, all
-    is checked and the report says why.
+    For a single version, only what came after an earlier version is checked, if `relying_on` names that one. If this is
+    not sound, everything is checked and the report says why.
 
     Raises TableMissingError, IncompatibleTableError, DepotMismatchError, TableUnreadableError for a file that cannot be
     read in full, TableUnwritableError for a full disk, and NotFoundError for a ledger version that does not exist or
-    can no longer be read, and if it is not sound to rely on the version that was asked for.
+    can no longer be read, or if it is not sound to rely on the version asked for.
     """
     book = open_ledger(ledger)
     numbers = sorted(set(versions or [book.version]))
@@ -98,7 +97,7 @@ def verify(
 
 @dataclass
 class Checks:
-    """The checks of some versions of a ledger, the `wanted`, against its depot; `stack` closes what is read."""
+    """The checks of the `wanted` versions of a ledger against its depot; `stack` closes what is read."""
 
     book: Ledger
     location: str
@@ -118,12 +117,12 @@ class Checks:
         self._frame: DataFrame | None = None  # the messages, if they stay on Spark's executors
 
     def find_base(self, relying_on: Reliance) -> Base | None:
-        """Return what the check builds on, None if nobody asked for it. Raises NoBaseError."""
+        """Return the base that the check builds on, None if nobody asked for one. Raises NoBaseError."""
         rows = self.stack.enter_context(PartedRows(self.max_memory_bytes))
         return find_base(relying_on, self._ledgers[-1], self._depot, self.location, rows)
 
     def run(self, base: Base | None, since_refused: str | None = None) -> Report:
-        """Check what came after the base, without one everything. Raises NoBaseError for versions that are gone."""
+        """Check what came after the base, or everything without one. Raises NoBaseError for versions that are gone."""
         self.progress(VerifyProgress())
         self._logs = base.logs if base else self._read_logs()
         on_disk = self._check_on_disk(base)
@@ -152,7 +151,7 @@ class Checks:
     def _check_version(
         self, ledger: Ledger, before: Ledger | None, depot: DepotMessages, base: Base | None
     ) -> tuple[Books, list[Found]]:
-        """Check a version; return its books, and what is wrong or could not be checked."""
+        """Check a version; return its books, and findings on what is wrong or could not be checked."""
         with PartedRows(self.max_memory_bytes) as rows:
             stored = None if self._frame is not None else rows
             snapshot = read_snapshot(ledger, stored, base.revision if base else 0)
@@ -176,9 +175,9 @@ class Checks:
     def _check_logs(
         self, ledger: Ledger, before: Ledger | None, snapshot: LedgerContents, since: int
     ) -> Iterator[Found]:
-        """Check history and progress against the logs, if they are read, and final rows against the version `before`.
+        """Check history and progress against the logs, and final rows against the version `before`.
 
-        The chain of the history is checked in any case.
+        Without the logs, only the chain of the history is checked.
         """
         if self._logs is not None:
             yield from check_commits(self.book.location, snapshot, *self._logs, since)
@@ -216,7 +215,7 @@ class Checks:
         skipped = skipped_versions(ledger)
         try:
             if ledger.raw:
-                # It alone imports the settings, and with them the rules.
+                # Imported only here, because it imports the settings, and with them the rules.
                 from windrow.verify.raw.depot import read_raw_depot
 
                 with PartedRows(self.max_memory_bytes, ["raw_source"]) as chunks:

@@ -1,9 +1,8 @@
-"""What a verification builds on: a ledger version that was verified before, if depot and ledger still agree with it.
+"""The base of a verification: a ledger version verified before, if depot and ledger still agree with it.
 
-It relies on the same tables (ids and fingerprints of commits), on the files of that version (names and sizes), and on
-the same final rows. What was open then is read as of that version: new messages meet it, so it is the joint
-between what was verified and what is new. The record of a verification is a JSON file that says what was verified, and
-when.
+The tables must be the same (ids and fingerprints of commits), and so must the files of that version (names and sizes)
+and its final rows. What was open then is read as of that version: new messages may join it, so it links what was
+verified to what is new. The record of a verification is a JSON file that says what was verified, and when.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ CHANGED = {
 
 
 class NoBaseError(Exception):
-    """There is nothing to build on; the text says why."""
+    """There is no base to build on; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reliance:
-    """On what to rely: the ledger `version`, None for that in the file `record`, if there is one; 0 for nothing."""
+    """What to rely on: the ledger `version`; None for the one in the file `record`, if it exists; 0 for nothing."""
 
     version: int | None = None
     record: str = ""
@@ -60,14 +59,14 @@ NOTHING = Reliance()
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What was verified, and at which time (ISO 8601)."""
+    """What was verified, and when (ISO 8601)."""
 
     verified: VerifiedRange
     verified_at: str
 
     @classmethod
     def read(cls, path: str) -> Record | None:
-        """Read a record, None if there is no such file. Raises ValueError for a file that is no whole record."""
+        """Read a record, None if there is no such file. Raises ValueError if the file is not a whole record."""
         try:
             document = json.loads(Path(path).read_text(encoding="utf-8"))
             moment = document.pop("verified_at")
@@ -81,7 +80,7 @@ class Record:
             raise ValueError(f"{path} is not a whole record of a verification ({first_line(error)})") from error
 
     def write(self, path: str) -> None:
-        """Replace the file by this record at once. Raises OutputFileError."""
+        """Replace the file with this record atomically. Raises OutputFileError."""
         text = json.dumps(asdict(self.verified) | {"verified_at": self.verified_at}, indent=2)
         new = Path(f"{path}.{os.getpid()}.new")
         try:
@@ -100,9 +99,9 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """A ledger version that was verified: its history, and `rows` that were open; later rows have later revisions.
+    """A verified ledger version: its history, and the `rows` that were open; later rows have later revisions.
 
-    `since` says what is relied on; `logs` are those of ledger and depot from then on.
+    `since` says what is relied on; `logs` are the logs of ledger and depot from then on.
     """
 
     snapshot: LedgerContents
@@ -112,9 +111,9 @@ class Base:
     since: Since
 
     def join(self, after: LedgerContents) -> LedgerContents:
-        """Return a later snapshot as if one microbatch had read what was open, and those before it nothing.
+        """Return a later snapshot as if only one of the verified microbatches had read messages: those that were open.
 
-        It is the last that read data. So the books are those of what is open and of what is new.
+        It is the last one that read data. So the books cover what was open and what is new.
         """
         history, number = after.history, numbers(after.history["microbatch"])
         count = int(np.count_nonzero((number >= 0) & (number <= self.since.microbatch)))
@@ -138,7 +137,7 @@ class Base:
         return replace(after, history=history)
 
     def add_to(self, depot: DepotMessages) -> DepotMessages:
-        """Return the messages since then, with those that were open counted for the version that `join` says.
+        """Return the messages since then, with those that were open counted in the version that `join` gives them.
 
         Raises NoBaseError for versions that can no longer be read.
         """
@@ -152,7 +151,7 @@ class Base:
 
 
 def identify(ledger: Ledger, log: Log, depot: DepotTable, depot_log: Log) -> VerifiedRange:
-    """Return what was verified: a ledger version and its depot, by ids and fingerprints.
+    """Identify what was verified: a ledger version and its depot, by ids and fingerprints.
 
     A fingerprint is empty where the log no longer has the commit. Raises NotFoundError, IncompatibleTableError.
     """
@@ -174,7 +173,7 @@ def identify(ledger: Ledger, log: Log, depot: DepotTable, depot_log: Log) -> Ver
 
 
 def find_base(relying_on: Reliance, ledger: Ledger, depot: DepotTable, location: str, rows: PartedRows) -> Base | None:
-    """Return what the verification of a ledger version against its depot builds on, None if nobody asked for it.
+    """Return the base for verifying a ledger version against its depot, None if nobody asked for one.
 
     What was open then is added to `rows`. Raises NoBaseError.
     """
@@ -221,7 +220,7 @@ def find_base(relying_on: Reliance, ledger: Ledger, depot: DepotTable, location:
 
 
 def _require_unchanged(ledger: Ledger, verified: VerifiedRange, record: Record | None, logs: tuple[Log, Log]) -> None:
-    """Raise NoBaseError if a version is not the one that was recorded, or if what follows it does not build on it."""
+    """Raise NoBaseError if a version is not the recorded one, or if later versions do not build on it."""
     if not verified.microbatch:
         raise NoBaseError("no microbatch had run by then")
     for name in VerifiedRange.__dataclass_fields__ if record else ():
@@ -244,9 +243,9 @@ def _require_unchanged(ledger: Ledger, verified: VerifiedRange, record: Record |
 
 
 def write_record(report: Report, path: str, now: datetime) -> bool:
-    """Write the record of a report without differences and findings; tell whether it was.
+    """Write the record of a report without differences and findings; tell whether it was written.
 
-    One that relies on a version of which there was no record is not remembered. Raises OutputFileError.
+    A report that relies on a version without a record is not recorded. Raises OutputFileError.
     """
     is_founded = report.since is None or report.since.verified_at is not None
     # guard: only-verified-is-remembered

@@ -17,7 +17,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 NONE = np.iinfo(np.int64).min
-# Arrow cannot group more bytes than this in plain columns; large columns can hold more but are slower.
+# The most bytes that Arrow can group in plain columns; large columns can hold more but are slower.
 PLAIN_BYTES = 1 << 30
 MESSAGE = COLUMNS | {"payload": pa.binary()}
 
@@ -35,7 +35,7 @@ def select_rows(table: pa.Table, mask: Bools, names: Sequence[str] | None = None
 def as_messages(table: pa.Table) -> pa.Table:
     """Return the columns of a message in plain types, and `content_bytes`, the bytes of type and payload.
 
-    Payloads become the bytes of their canonical form, by which equal ones are equal.
+    Payloads become the bytes of their canonical form, so that equal payloads have equal bytes.
     """
     simple = to_plain_types(table)
     payload = simple["payload"]
@@ -48,7 +48,7 @@ def as_messages(table: pa.Table) -> pa.Table:
 
 
 def explode(table: pa.Table, name: str) -> pa.Table:
-    """Return one row for each struct in a column of lists; `row` is the row of the table that holds its list."""
+    """Return one row for each struct in a column of lists; `row` is the number of the table row with its list."""
     type_ = table.schema.field(name).type.value_type
     if not table.num_rows:
         return to_plain_types(pa.schema([("row", pa.int64()), *type_]).empty_table())
@@ -58,7 +58,7 @@ def explode(table: pa.Table, name: str) -> pa.Table:
 
 
 def multiset_difference(left: pa.Table, right: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Return the rows that each of two tables holds more often than the other; NULL equals NULL."""
+    """Return the rows that each of two tables has more often than the other; NULL equals NULL."""
     names = left.column_names
     sides = [
         side.append_column("sign", pa.array(np.full(side.num_rows, sign)))
@@ -79,7 +79,7 @@ def identifier(kind: str, *components: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def version_in_id(rejected: pa.Table) -> pa.ChunkedArray:
-    """Return the depot version in the id of each rejection, which is not a column; NULL for any other id."""
+    """Return the depot version that the id of each rejection names, since no column does; NULL for any other id."""
     parts = pc.extract_regex(rejected["id"], r"(?s)^rejected/(?P<version>\d{1,18})/.*/\d+$")
     return pc.struct_field(parts, "version").cast(pa.int64())
 

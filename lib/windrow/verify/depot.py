@@ -22,7 +22,7 @@ from windrow.verify.columns import MESSAGE, as_messages
 from windrow.verify.parts import PartedRows
 from windrow.verify.snapshot import RawRows
 
-READ_BYTES = 16_000_000  # of rows that become messages together: few calls, and little memory
+READ_BYTES = 16_000_000  # of rows mapped to messages in one call: few calls, and little memory
 COUNTS = pa.schema([("version", pa.int64()), ("messages", pa.int64())])
 BESIDE = [("version", pa.int64()), (INVALID_VALUE, pa.string())]
 NO_MESSAGES = as_messages(pa.schema([*MESSAGE.items(), *BESIDE]).empty_table())
@@ -32,8 +32,8 @@ NO_MESSAGES = as_messages(pa.schema([*MESSAGE.items(), *BESIDE]).empty_table())
 class DepotMessages:
     """The messages of the depot versions from `first` to `last`; those before `readable` are missing.
 
-    `why` says why. `per_version` counts them: `version, messages`. `formatted` has what else a raw depot gives, and
-    `several` the places of records that swallowed others (`raw.grammar`); they are None for any other depot.
+    `why` says why. `per_version` has `version, messages`, the counts. `formatted` has what else a raw depot yields, and
+    `several` the places of records that swallowed others (`raw.grammar`); both are None for any other depot.
     """
 
     per_version: pa.Table
@@ -46,7 +46,7 @@ class DepotMessages:
 
     @classmethod
     def unread(cls, rows: PartedRows, first: int, last: int, why: str) -> DepotMessages:
-        """Return a depot of which nothing could be read."""
+        """Return a depot that could not be read at all."""
         return cls(add_messages((), rows), first, last + 1, last, why=why)
 
     def counts_by_version(self, version: int) -> pa.Table:
@@ -60,7 +60,7 @@ class DepotMessages:
         return summed.rename_columns(["version", "messages"])
 
     def findings(self) -> list[str]:
-        """Say which versions can no longer be read, if there are any."""
+        """Say which versions can no longer be read, if any."""
         if self.readable == self.first:
             return []
         return [f"depot versions {self.first}..{self.readable - 1} {self.why}"]
@@ -71,7 +71,7 @@ def add_messages(messages: Iterable[pa.Table], rows: PartedRows) -> pa.Table:
 
     Raises TableUnwritableError for a full disk.
     """
-    rows.clear()  # of those that came before a file that cannot be read
+    rows.clear()  # an earlier attempt may have left rows
     counts = [COUNTS.empty_table()]
     for part in chain([NO_MESSAGES], messages):
         rows.add("depot", message_rows(part))
@@ -81,14 +81,14 @@ def add_messages(messages: Iterable[pa.Table], rows: PartedRows) -> pa.Table:
 
 
 def message_rows(messages: pa.Table) -> pa.Table:
-    """Return messages with times as numbers, and with the column that a mapping adds where it rejects values."""
+    """Return messages with times as numbers, and with the column in which a mapping reports rejected values."""
     if INVALID_VALUE not in messages.column_names:
         messages = messages.append_column(INVALID_VALUE, pa.nulls(messages.num_rows, pa.string()))
     return times_to_numbers(messages.select(NO_MESSAGES.column_names))
 
 
 def _count(rows: pa.Table, each: int = 1) -> pa.Table:
-    """Return `version, messages` of rows that count so much each."""
+    """Return `version, messages` of rows that count as `each` messages."""
     summed = rows.group_by("version", use_threads=False).aggregate([([], "count_all")])
     return pa.table([summed["version"], pc.multiply(summed["count_all"], each)], COUNTS)
 
@@ -103,7 +103,7 @@ def read_depot(
     payload: pa.DataType,
     without: Collection[int] = (),
 ) -> DepotMessages:
-    """Read the versions from `first` to `last`, or as many of the latest as can still be read, into `rows`.
+    """Read the versions from `first` to `last`, or the latest of them that can still be read, into `rows`.
 
     `recorded` has the mapping that the history recorded for each version that was read (JSON); `columns` is the
     mapping of all others, and `payload` the type of the ledger's payloads. Versions in `without` are not read. Raises
@@ -115,7 +115,7 @@ def read_depot(
     present = None if any(ways.values()) else [name for name in (*MESSAGE, INVALID_VALUE) if name in names]
 
     def messages(readable: int) -> Iterator[pa.Table]:
-        for way in ways.values():  # a column of another type is an error, even where nothing was read
+        for way in ways.values():  # a column of another type is an error, even if no row is read
             yield _part(_nothing(table, present), [], way, payload)
         for added in rows_added_by(table, readable, last, present, without):
             alike: dict[str | None, list[int]] = defaultdict(list)
@@ -133,7 +133,7 @@ def read_depot(
 
 
 def readable_from(read: Callable[[int], object], first: int, last: int) -> int:
-    """Return the first version from which on all can be read, or `last` + 1: a bisection, since the oldest go first."""
+    """Return the first version from which all can be read, or `last` + 1, by bisection, since the oldest go first."""
     low, high = first + 1, last + 1
     while low < high:
         middle = (low + high) // 2
@@ -174,7 +174,7 @@ def rows_added_by(
 ) -> Iterator[pa.Table]:
     """Yield columns of the rows that versions added, except those in `without`, about `READ_BYTES` at a time.
 
-    None are all columns, because delta-rs cannot select one whose name has a dot.
+    None reads all columns, because delta-rs cannot select a column whose name has a dot.
     """
     columns = None if names is None else [*names, CHANGE, VERSION]
     ends = pairwise([first - 1, *sorted(version for version in without if first <= version <= last), last + 1])
@@ -196,7 +196,7 @@ def _nothing(table: DepotTable, names: list[str] | None) -> pa.Table:
 
 
 def added_messages(added: pa.Table, payload: pa.DataType) -> pa.Table:
-    """Return rows as they are; a column that the depot does not have gets its default, or NULL."""
+    """Return rows as messages without mapping them; a column that is missing gets its default, or NULL."""
     names = [*COLUMNS, *(name for name in (INVALID_VALUE,) if name in added.column_names)]
     messages = conform(added, payload).select(names)
     return as_messages(messages.append_column("version", added[VERSION]))

@@ -1,8 +1,8 @@
-"""The parts of a verification on Spark's executors; only counts, what was found and the books come to the driver.
+"""The parts of a verification on Spark's executors; only counts, findings and books come to the driver.
 
 Tasks turn the rows of depot and ledger into blocks by stream (`parts.BlockWriter`), Spark shuffles the blocks, and each
-task checks its streams as the embedded engine checks all: from a temporary file, as many at a time as fit into its
-memory. What concerns all streams is asked in SQL.
+task checks its streams as the embedded engine checks all: from a temporary file, as many at a time as fit in memory.
+SQL answers the questions about all streams.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from windrow.verify.snapshot import BATCH, REJECTED, LedgerContents, batch_rows,
 from windrow.verify.tables import ledger_tables
 from windrow.verify.version_check import PartResult, StoredParts
 
-MESSAGES_OF_A_PARTITION = 500_000  # for each, a task takes some ten seconds; it starts in less than one
-BUCKET_BLOCKS = 4  # of the blocks of a task in memory, so that a task that writes takes less than one that checks
-ROW_NUMBERS = 1 << 40  # of batches that a task numbers
+MESSAGES_OF_A_PARTITION = 500_000  # a task checks them in about ten seconds, and starts in less than one
+BUCKET_BLOCKS = 4  # blocks in memory per writing task, which thus needs less than a checking task
+ROW_NUMBERS = 1 << 40  # the range of batch numbers for each task
 BLOCKS = pa.schema(
     [("name", pa.string()), ("bucket", pa.int32()), ("byte_count", pa.int64()), ("content", pa.binary())]
 )
 DEPOT = message_rows(NO_MESSAGES).schema
 ANSWERS = pa.schema([("answer", pa.binary())])
-# The rows of a ledger in the columns that questions name, with times as numbers.
+# The rows of a ledger with the columns that queries name, and times as numbers.
 ALL = """
 WITH all_batches AS (
     SELECT state, source, key, opened_microbatch, closed_microbatch, close_reason, coalesce(array_size(messages), 0) AS
@@ -61,12 +61,12 @@ WITH all_batches AS (
 """
 Tables = Mapping[str, pa.Table]
 Rows = Callable[[pa.Table], Tables]
-ASKED = ("versions", "microbatches", "ahead")  # the relations that a question about the depot may name
+ASKED = ("versions", "microbatches", "ahead")  # the relations that a query about the depot may name
 
 
 @dataclass(frozen=True)
 class ExecutorParts:
-    """The parts of a ledger version and its depot, which tasks check within so much memory each."""
+    """The parts of a ledger version and its depot, which tasks check within `max_memory_bytes` each."""
 
     connection: DuckDBPyConnection
     snapshot: LedgerContents
@@ -77,7 +77,7 @@ class ExecutorParts:
 
     @property
     def count(self) -> int:
-        """Return how many parts there are: tasks."""
+        """Return how many parts there are, one per task."""
         return 1 + self.snapshot.messages_read // MESSAGES_OF_A_PARTITION
 
     def ask(self, query: str) -> pa.Table:
@@ -85,7 +85,7 @@ class ExecutorParts:
         try:
             return to_plain_types(SparkRows(ledger_frame(self.ledger)).ask(f"{ALL} {query}"))
         except PySparkException as error:
-            if "OVERFLOW" in str(error.getCondition()):  # as DuckDB says it of the same query
+            if "OVERFLOW" in str(error.getCondition()):  # DuckDB reports the same for this query
                 raise OutOfRangeException(first_line(error)) from error
             raise unreadable_error(self.ledger.location, "ledger", error) from error
 
@@ -95,7 +95,7 @@ class ExecutorParts:
         payload = self.messages.schema["payload"].dataType
         lean = self.messages.withColumn("payload", F.lit(None).cast(payload))
         task = partial(_answer, query, relations, self._depot_rows, self.max_memory_bytes)
-        nothing = [batch["answer"][0].as_py() for batch in task(iter(()))]  # there may be no task
+        nothing = [batch["answer"][0].as_py() for batch in task(iter(()))]  # the answer if there is no task
         answers = [*nothing, *self._collect(lean, task)]
         return pa.concat_tables(map(pickle.loads, answers))
 
@@ -123,7 +123,7 @@ class ExecutorParts:
             writing = partial(_blocks, function, self.max_memory_bytes // BLOCK_SHARE // BUCKET_BLOCKS)
             frames.append(rows.mapInArrow(writing, from_arrow_schema(BLOCKS)))
         shuffled = reduce(DataFrame.union, frames).repartition(self.count, "bucket")
-        known = self.snapshot, self.depot, derivation, relations  # without rows
+        known = self.snapshot, self.depot, derivation, relations  # without their rows
         for answer in self._collect(shuffled, partial(_check, *known, schemas, self.max_memory_bytes)):
             result = pickle.loads(answer)  # noqa: S301 - our own task wrote it
             if not isinstance(result, PartResult):
@@ -131,7 +131,7 @@ class ExecutorParts:
             yield result
 
     def check_overall(self) -> Iterator[Difference]:
-        """Check the invariants that need no messages, of all streams."""
+        """Check the invariants that need no messages, over all streams."""
         return check_on_spark(SparkRows(ledger_frame(self.ledger)))
 
     @property
@@ -144,7 +144,7 @@ class ExecutorParts:
         try:
             with session_with(frame.sparkSession, small_batches(frame.sparkSession)):
                 answers = frame.mapInArrow(task, from_arrow_schema(ANSWERS)).toArrow()
-        except PythonException:  # not of a file
+        except PythonException:  # not about a file
             raise
         except PySparkException as error:
             raise unreadable_error(self.ledger.location, "ledger or its depot", error) from error
@@ -152,13 +152,13 @@ class ExecutorParts:
 
 
 def depot_frame(depot: SparkDepot, first: int, last: int, without: Collection[int]) -> DataFrame:
-    """Return the messages that versions of a depot added, except those in `without`, with the version."""
+    """Return the messages that versions of a depot added, with the version, except versions in `without`."""
     frame = depot.frame(first, last)
     return frame.where(~F.col(VERSION).isin(list(without))) if without else frame
 
 
 def count_depot(depot: SparkDepot, first: int, last: int, without: Collection[int]) -> DepotMessages:
-    """Count the messages of the versions from `first` to `last`, or of as many of the latest as can still be read."""
+    """Count the messages of the versions from `first` to `last`, or of the latest of them that can still be read."""
     last = min(last, depot.version())
 
     def count(since: int) -> pa.Table:
@@ -176,7 +176,7 @@ def count_depot(depot: SparkDepot, first: int, last: int, without: Collection[in
 
 
 class BatchNumbering:
-    """Numbers the batches of a task; no two tasks have the same numbers."""
+    """Numbers the batches of a task, differently in each task."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -206,7 +206,7 @@ def _rows_of(blocks: Iterable[Block]) -> Iterator[pa.RecordBatch]:
 def _answer(
     query: str, relations: Tables, function: Rows, max_memory_bytes: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Run in a task: answer a question about the messages of the depot."""
+    """Run in a task: answer a query about the messages of the depot."""
     rows = (part for batch in batches for part in function(to_plain_types(pa.table(batch)))["depot"].to_batches())
     with database(max_memory_bytes) as connection:
         for name, relation in relations.items():

@@ -1,6 +1,6 @@
 """Check the files of a table against its log: read every column of every live file once, and compare with its entry.
 
-The final rows of two ledger versions are in the same files, or equal rows are in others.
+The final rows of two ledger versions are compared too: they are in the same files, or equal in different files.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MILLISECOND = 1_000  # Spark truncates the times in a file's statistics to milli
 WITH_RANGE = (pa.types.is_integer, pa.types.is_timestamp, pa.types.is_string)
 TOGETHER = 16_000_000  # bytes of rows that are compared together, so that memory stays flat
 
-# Rows that two sets of files do not have equally often.
+# Rows that occur in two sets of files with different frequency.
 CHANGED = """
 SELECT DISTINCT state, id FROM (
     SELECT state, id, hash(r) AS content, 1 AS sign FROM older AS r
@@ -56,8 +56,8 @@ def check_table(
 ) -> list[Found]:
     """Check the end of a table's log, and its live files at the versions of `handles` (default: the latest).
 
-    `start` and `microbatch` say which files may be those of lost commits (`unnamed`). Files that are there `since` a
-    version are not read: they must have their size.
+    `start` and `microbatch` say which files may belong to lost commits (`orphan_files`). Files that existed at version
+    `since` are not read; only their sizes are checked.
     """
     result, read = at_version(table.version(), check_end(table, location, role)), set[str]()
     for handle in handles or [table]:
@@ -98,8 +98,8 @@ def check_files(table: DeltaTable, location: str, role: str, log: Log, read: set
 def _check_sizes(
     table: DeltaTable, location: str, role: str, log: Log, since: int, read: set[str]
 ) -> Iterator[Difference]:
-    """Check that the files that are there since a version have their sizes, and add them to `read`."""
-    # What a trimmed log no longer adds is older than what it does.
+    """Check the sizes of the files that existed at version `since`, and add these files to `read`."""
+    # A file without an entry in a trimmed log is older than those with one.
     entries = {
         path: entry["size_bytes"]
         for path, entry in _entries(table, location, role, ["path", "size_bytes"]).items()
@@ -121,7 +121,7 @@ def _check_sizes(
 def _entries(
     table: DeltaTable, location: str, role: str, names: Sequence[str] | None = None, without: Collection[str] = ()
 ) -> dict[str, dict[str, Any]]:
-    """Return what the log says of each live file, by path; a clone names files of its origin by their address."""
+    """Return the log's entry for each live file, by path, without files that a clone refers to by address."""
     with translate_read_errors(location, role):
         listed = to_plain_types(pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all())
         paths = [unquote(path) for path in listed["path"].to_pylist()]
@@ -133,7 +133,7 @@ def _entries(
 
 
 def check_end(table: DeltaTable, location: str, role: str) -> Iterator[Difference]:
-    """Check that no file of a log has a later version than its last entry. The handle is at the latest version."""
+    """Check that no file of a log has a later version than its last entry. The table must be at its latest version."""
     latest, store = table.version(), table_files(location, table)
     names = [info.path for info in store.get_file_info(FileSelector("_delta_log"))]
     later = {name: int(match[1]) for name in names if (match := OF_A_VERSION.fullmatch(name))}
@@ -144,10 +144,10 @@ def check_end(table: DeltaTable, location: str, role: str) -> Iterator[Differenc
 
 
 def orphan_files(table: DeltaTable, location: str, log: Log, start: str, microbatch: int | None = None) -> list[str]:
-    """Return the data files whose names begin with `start` and that no entry names: the log may have lost the entry.
+    """Return the data files whose paths begin with `start` and that no log entry names: the entry may be lost.
 
-    With `microbatch` these are the files of later microbatches, else the files with rows that are newer than the last
-    entry: Spark leaves empty ones behind.
+    With `microbatch`, these are the files of later microbatches, else the non-empty files newer than the last entry;
+    Spark leaves empty ones behind.
     """
     store = table_files(location, table)
     files = {info.path: info for info in store.get_file_info(FileSelector(start, recursive=True, allow_not_found=True))}
@@ -161,15 +161,15 @@ def orphan_files(table: DeltaTable, location: str, log: Log, start: str, microba
 
 
 def last_revision(ledger: Ledger) -> int:
-    """Return the revision of the last commit of a ledger version: later rows have later ones."""
+    """Return the revision of the last commit in a ledger version: later rows have later revisions."""
     return int(ledger.rows("progress", "max(revision) AS revision")["revision"][0].as_py())
 
 
 def check_finals(before: Ledger, after: Ledger) -> Iterator[Difference]:
     """Check that closed batches, rejections and history of a version are the same in a later one.
 
-    Rows that are in the same file are the same. Those of other files are compared by their hashes; what came since then
-    is left out. Raises TableUnreadableError for a file that is gone.
+    Rows in the same file are the same. Rows in different files are compared by their hashes; those added since then
+    are left out. Raises TableUnreadableError for a file that is gone.
     """
     revision = last_revision(before)
     old, new = (final_files(snapshot.table) for snapshot in (before, after))
@@ -189,7 +189,7 @@ def check_finals(before: Ledger, after: Ledger) -> Iterator[Difference]:
 
 
 def final_files(table: DeltaTable) -> dict[str, int | None]:
-    """Return the least revision in each live file of final rows, by path; None if the log does not say it."""
+    """Return the least revision in each live file of final rows, by path; None if the log does not say."""
     listed = to_plain_types(pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all())
     names = [name for name in ("path", "partition.state", "min.revision") if name in listed.column_names]
     entries = times_to_numbers(listed.select(names)).to_pylist()
@@ -211,7 +211,7 @@ def _rows(ledger: Ledger, paths: Iterable[str], names: list[str], where: ds.Expr
 
 
 def _may_be_lost(store: FileSystem, path: str, microbatch: int | None) -> bool:
-    """Tell whether a file has a later microbatch (incomplete, it was never committed), or without one is not empty."""
+    """Tell whether a file has a later microbatch (no incomplete one was committed) or, with None, is not empty."""
     try:
         with store.open_input_file(path) as opened:
             if microbatch is None:
@@ -223,9 +223,9 @@ def _may_be_lost(store: FileSystem, path: str, microbatch: int | None) -> bool:
 
 
 def _why_wrong(store: FileSystem, entries: Mapping[str, Mapping[str, Any]], log: Log) -> dict[str, str]:
-    """Return by its path what is wrong with each file that is not as its entry says.
+    """Return, by path, what is wrong with each file that contradicts its entry.
 
-    What is read is compared with the log for many small files at a time.
+    Many small files are compared with the log at a time.
     """
     why, counts, unchecked = dict[str, str](), dict[str, int](), list[tuple[str, pa.Table]]()
     size = 0
@@ -258,7 +258,7 @@ def _why_wrong(store: FileSystem, entries: Mapping[str, Mapping[str, Any]], log:
 
 
 def _outside(files: Sequence[tuple[str, pa.Table]], entries: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Return by its path which file has values outside the range that the log says of one of its columns."""
+    """Return, by path, the files with values outside the range that the log gives for one of their columns."""
     outside: dict[str, str] = {}
     by_schema: dict[pa.Schema, list[tuple[str, pa.Table]]] = defaultdict(list)
     for path, rows in files:
@@ -268,7 +268,7 @@ def _outside(files: Sequence[tuple[str, pa.Table]], entries: Mapping[str, Mappin
         rows = pa.concat_tables([rows for _, rows in alike])
         columns = [_microseconds(rows[field.name]) for field in fields]
         number = pa.array(np.repeat(np.arange(len(alike)), [rows.num_rows for _, rows in alike]))
-        # Columns by their places, because one may have any name.
+        # Columns are numbered, because a column may have any name.
         ranges = pa.table([number, *columns], [str(place) for place in range(-1, len(fields))]).group_by("-1")
         for row in ranges.aggregate([(str(place), "min_max") for place in range(len(fields))]).to_pylist():
             path = alike[row["-1"]][0]
@@ -287,7 +287,7 @@ def _microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _is_outside(field: pa.Field, extremes: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
-    """Tell whether a column has values outside its statistics: long texts are truncated, times in microseconds."""
+    """Tell whether a column has values outside its statistics, which truncate long texts; times are microseconds."""
     least, greatest = entry.get(f"min.{field.name}"), entry.get(f"max.{field.name}")
     low, high = extremes["min"], extremes["max"]
     if least is None or greatest is None or low is None:

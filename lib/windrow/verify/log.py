@@ -1,7 +1,7 @@
-"""Check history and progress against the Delta logs, which record every commit independently, and the history's chain.
+"""Check the history's chain, and check history and progress against the Delta logs, which record commits independently.
 
 Windrow adds a note to each commit of a ledger: the number of the microbatch and its token. A commit without a note,
-such as an UPDATE by hand, must leave history and progress as they were in the version before it.
+such as a manual UPDATE, must leave history and progress as they were in the version before.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ OF_FOLDS = ("versions_written", "versions_obsolete", "messages_written")
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """The commits of a log: fingerprint and note by version, the versions without a note, and what RESTORE undid.
+    """The commits of a log: fingerprint and note by version, versions without a note, and versions undone by RESTORE.
 
-    `rows` has the number of rows of each file, from the entry that added it, and `added_in` the last such version.
+    `rows` has each file's number of rows, from the entry that added the file; `added_in` has the last such version.
     """
 
     marks: dict[int, str]
@@ -49,7 +49,7 @@ class Log:
     added_in: dict[str, int]
 
     def lasting(self, last_version: int) -> list[int]:
-        """Return the commits up to a version that are not Windrow's and that no RESTORE has undone."""
+        """Return the versions of commits up to a version that Windrow did not make and no RESTORE undid."""
         undone = [(at, to) for at, to in self.restored.items() if at <= last_version]
         return [
             number
@@ -59,7 +59,7 @@ class Log:
 
 
 def read_log(table: DeltaTable, location: str, role: str, since: int = 0) -> Log:
-    """Read the log of a table from the version of the handle back to another, or as far as it goes.
+    """Read the log of a table from the table's version back to version `since`, or as far as the log goes.
 
     Raises TableUnreadableError.
     """
@@ -85,7 +85,7 @@ def read_log(table: DeltaTable, location: str, role: str, since: int = 0) -> Log
 def check_commits(location: str, snapshot: LedgerContents, log: Log, depot: Log, since: int = 0) -> Iterator[Found]:
     """Compare the history with the notes of its commits, and the progress with the history and the depot's log.
 
-    Commits without a note are compared with the version before from version `since` on.
+    From version `since` on, commits without a note are compared with the version before them.
     """
     yield from _check_notes(snapshot, log)
     yield from _progress(snapshot, depot)
@@ -99,9 +99,9 @@ def check_commits(location: str, snapshot: LedgerContents, log: Log, depot: Log,
 
 
 def check_links(history: pa.Table, last: str | None) -> Iterator[Difference]:
-    """Check that each row of the history has the link that follows from it and from the row before.
+    """Check that each row of the history has the link that follows from the row and the one before.
 
-    `last` is the link in the progress row. A row that was changed is the only one that is said to be wrong.
+    `last` is the link in the progress row. If a row was changed, only that row is reported.
     """
     rows = in_order(history)
     before, wrong = None, []
@@ -117,7 +117,7 @@ def check_links(history: pa.Table, last: str | None) -> Iterator[Difference]:
 
 
 def check_fingerprints(versions: pa.Table, depot: Log) -> Iterator[Difference]:
-    """Check that the commits of the depot are those that the history names, as far as the depot's log has them.
+    """Check that the depot's commits are those that the history names, as far back as the depot's log goes.
 
     `versions` has the columns `version, fingerprint`.
     """
@@ -142,7 +142,7 @@ def _check_notes(snapshot: LedgerContents, log: Log) -> Iterator[Difference]:
 
 
 def _progress(snapshot: LedgerContents, depot: Log) -> Iterator[Difference]:
-    """Check that token, pause and the fingerprint of the depot's commit are those of the microbatches that set them."""
+    """Check that token, pause and depot fingerprint in the progress are those of the microbatches that set them."""
     rows, progress, right = snapshot.history.select(["kind", "depot_version", "token"]), snapshot.progress, {}
     if rows.num_rows:
         right["token"] = rows["token"][-1].as_py()
@@ -166,7 +166,7 @@ def _progress(snapshot: LedgerContents, depot: Log) -> Iterator[Difference]:
 def _check_change(location: str, version: int) -> Iterator[Difference]:
     """Compare history and progress before and after a commit without a note.
 
-    If the count of microbatches grew by one, the commit is a microbatch: Spark cannot add a note everywhere.
+    If the number of microbatches grew by one, the commit is a microbatch: Spark cannot add notes everywhere.
     """
     before, after = (_controls(location, number) for number in (version - 1, version))
     count_before, count_after = (pc.max(rows["microbatch"]).as_py() or 0 for rows in (before[1], after[1]))
@@ -180,7 +180,7 @@ def _check_change(location: str, version: int) -> Iterator[Difference]:
 
 
 def _controls(location: str, version: int) -> tuple[pa.Table, pa.Table]:
-    """Return history and progress of a ledger at a version, without columns that are lists."""
+    """Return history and progress of a ledger at a version, without list columns."""
     ledger = open_ledger(location, version)
     fields = tables.HISTORY + tables.PROGRESS_FIELDS + tables.RAW_FIELDS
     kept = {"id", *(name for name, type_ in fields if not pa.types.is_nested(type_))} - set(OF_FOLDS)

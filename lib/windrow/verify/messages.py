@@ -1,6 +1,6 @@
 """Compare the messages of the depot with those of the ledger, as multisets over all columns; NULL is a value.
 
-Those of amended batches are the messages of what these take the place of.
+Amended batches must have the messages of what they supersede.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from windrow.verify.tables import differing_rows, execute
 
 COLUMNS = ", ".join(MESSAGE)
 SAME = " AND ".join(f"u.{name} IS NOT DISTINCT FROM r.{name}" for name in MESSAGE)
-# Of messages, what depot and ledger do not hold equally often. Equal messages have equal hashes: first these are
-# counted, then only messages whose hashes do not come out even.
+# Messages that depot and ledger do not have equally often. Equal messages have equal hashes: hashes are counted first,
+# then only messages whose hashes do not balance.
 BOTH = """
     SELECT {0}, 1 AS sign, version FROM depot WHERE version <= $last AND {1}
     UNION ALL SELECT {0}, -1, NULL FROM held WHERE {1}
@@ -33,7 +33,7 @@ UNEVEN = f"""
 CREATE OR REPLACE TABLE uneven AS
 SELECT content FROM ({BOTH.format(f"{HASH} AS content", "true")}) GROUP BY content HAVING sum(sign) <> 0
 """
-# Each distinct message, how much more often the depot holds it, and the first depot version that has it.
+# Each distinct message, how much more often the depot has it, and the first depot version that has it.
 UNMATCHED = f"""
 CREATE OR REPLACE TABLE unmatched AS
 SELECT {COLUMNS}, sum(sign)::BIGINT AS more, min(version) AS depot_version
@@ -46,14 +46,14 @@ SELECT (SELECT count(*) FROM depot WHERE version <= $last),
     coalesce(-sum(more) FILTER (WHERE more < 0 AND depot_version IS NULL), 0)::BIGINT
 FROM unmatched
 """
-# Some of them, with ids of batches and rejections that hold them.
+# Some of these messages, with ids of batches and rejections that contain them.
 HOLDERS = f"""
 SELECT u.* EXCLUDE (more, depot_version), abs(more) AS times, depot_version, min(r.id) AS first, max(r.id) AS last
 FROM (SELECT * FROM unmatched WHERE {{0}} ORDER BY ALL LIMIT {EXAMPLES}) AS u LEFT JOIN (
     SELECT h.*, b.id FROM held AS h JOIN batches AS b ON b.row = h.row UNION ALL BY NAME SELECT * FROM rejected
 ) AS r ON {SAME} GROUP BY ALL ORDER BY ALL
 """
-# Rejections of messages that the depot version in their ids does not have, or not as often.
+# Rejections of messages that the depot version in their ids lacks, or has less often.
 REJECTED_FROM = f"""
 SELECT {COLUMNS}, version FROM (
     SELECT {COLUMNS}, version, 1 AS sign FROM rejected
@@ -65,7 +65,7 @@ SELECT {COLUMNS}, version FROM (
 """
 STATES = ("closed", "amended", "rejected", "superseded")
 INSIDE = [name for name in MESSAGE if name not in ("source", "key")]  # a batch
-# What is superseded, by which amendment; `old` and `new` are its messages on both sides.
+# What each amendment supersedes; `old` and `new` are the messages before and after it.
 AMENDED = """
 WITH gone AS (SELECT superseded_id AS gone_id, microbatch AS number FROM ledger WHERE state = 'superseded'),
 old AS (
@@ -82,7 +82,7 @@ SELECT number AS amendment, source, key, type, event_time, sum(sign)::BIGINT AS 
     SELECT *, -1 AS sign FROM old UNION ALL SELECT *, 1 FROM new
 ) GROUP BY number, source, key, {names} HAVING sum(sign) <> 0 ORDER BY ALL
 """.format(message=", ".join(f"m.{name} AS {name}" for name in INSIDE), names=", ".join(INSIDE))
-# Ids that are superseded but not there, more than once, or by an amended batch that is not there.
+# Superseded ids that do not exist, are superseded more than once, or by an amended batch that does not exist.
 SUPERSEDED = """
 SELECT gone.superseded_id AS id, count(*) AS times, bool_and(there.id IS NOT NULL) AS is_there,
     bool_and(heir.id IS NOT NULL) AS by_an_amended_batch
@@ -92,7 +92,7 @@ LEFT JOIN ledger heir ON heir.id = gone.superseded_by AND heir.state = 'amended'
 WHERE gone.state = 'superseded' GROUP BY gone.superseded_id
 HAVING times > 1 OR NOT is_there OR NOT by_an_amended_batch ORDER BY ALL
 """
-# Messages of amended batches that lie outside of their window, and batches whose count is not that of their messages.
+# Amended batches with messages outside their window, or with a count that is not that of their messages.
 MISPLACED = """
 SELECT id FROM (
     SELECT id, message_count, window_start, window_end, unnest(messages) AS m FROM ledger WHERE state = 'amended')
@@ -103,9 +103,9 @@ HAVING count(*) <> message_count OR min(m.event_time) < window_start OR max(m.ev
 
 @dataclass(frozen=True, slots=True)
 class MessageMatch:
-    """How many messages the depot has, and how many of them the ledger does not have, or has beyond the depot.
+    """How many messages the depot has, how many of them the ledger lacks, and how many it has beyond the depot's.
 
-    A message that is twice in the depot and three times in the ledger is ok twice, and duplicated once.
+    A message that is in the depot twice and in the ledger three times counts as ok twice, and as duplicated once.
     """
 
     in_depot: int = 0
@@ -123,7 +123,7 @@ class MessageMatch:
 
     @property
     def extra(self) -> int:
-        """Return how often messages are in the ledger beyond the depot."""
+        """Return how many messages the ledger has beyond those of the depot."""
         return self.duplicated + self.unexpected
 
 
@@ -137,7 +137,7 @@ def match(
     matched = MessageMatch(*connection.execute(COUNTS, last).fetchall()[0])
     findings = [*_locate(connection, "lost", "in a batch or rejected", "more > 0", matched.lost)]
     if depot.readable == depot.first:
-        # Else it cannot be told from the messages of versions that can no longer be read.
+        # Otherwise an unexpected message could be from a version that can no longer be read.
         is_known = "more < 0 AND depot_version IS NOT NULL"
         findings += _locate(connection, "duplicated", "as often as in the depot", is_known, matched.duplicated)
         is_unknown = "more < 0 AND depot_version IS NULL"
@@ -153,9 +153,9 @@ def check_counts(
 ) -> Iterator[Difference]:
     """Say whether the books balance: `rows` is the number of messages in batches and of all rejections.
 
-    The history lists every depot version with messages, and how many it has; of a raw depot the versions with chunks,
-    where a refused record or chunk counts as a message. Where depot versions can no longer be read, the ledger must
-    hold as many additional messages as the history recorded for those versions.
+    The history lists every depot version with messages, and how many it has; for a raw depot, the versions with chunks,
+    where a refused record or chunk counts as a message. If depot versions can no longer be read, the ledger must have
+    as many additional messages as the history recorded for those versions.
     """
     listed = snapshot.versions_read
     version = numbers(listed["version"])
@@ -178,7 +178,7 @@ def check_counts(
 
 
 def check_amendments(ledger: Ledger) -> Iterator[Difference]:
-    """Check the amendments of a ledger; what is closed or rejected is checked elsewhere."""
+    """Check the amendments of a ledger; closed batches and rejections are checked elsewhere."""
     if not ledger.rows("microbatch", "microbatch", "kind = 'amend'").num_rows:
         return
     messages, ids, windows = (ledger.query(statement, STATES) for statement in (AMENDED, SUPERSEDED, MISPLACED))
@@ -190,7 +190,7 @@ def check_amendments(ledger: Ledger) -> Iterator[Difference]:
 
 
 def _locate(connection: DuckDBPyConnection, check: str, expected: str, where: str, count: int) -> Iterator[Difference]:
-    """Yield the difference for some messages, with examples that say where each one is."""
+    """Yield the difference for some messages, with examples that say where each message is."""
     if not count:
         return
     examples = records(execute(connection, HOLDERS.format(where)))

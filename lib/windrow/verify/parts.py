@@ -1,7 +1,7 @@
-"""Rows on disk: each part has all rows of some streams, or of some raw sources, and fits into memory.
+"""Rows on disk: each part has all rows of some streams, or of some raw sources, and fits in memory.
 
-All rows are in one temporary file without a name: it is gone with the process, however that ends. Few rows stay in
-memory, so that small tables need no disk. On Spark `Block`s, which some tasks write, bring them to those that read.
+All rows are in one temporary file without a name, which vanishes with the process, however that ends. If there are few
+rows, they stay in memory, so that small tables need no disk. On Spark, `Block`s carry rows from task to task.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from windrow.columnar.arrow import combine_chunks, to_numpy
 from windrow.delta.database import disk_error
 from windrow.verify.columns import Ints
 
-BUCKETS = 256  # of streams, by a hash of source and key, or of raw sources: a part is some of them
-BLOCK_SHARE = 16  # of the memory: rows that are put in the order of their buckets together
+BUCKETS = 256  # streams go to buckets by a hash of source and key, raw sources by theirs; a part is some buckets
+BLOCK_SHARE = 16  # of the memory: rows that are sorted by bucket at a time
 PART_SHARE = 12  # of the memory: Arrow's bytes of a part, which DuckDB holds up to five times while it joins and sorts
 Part = tuple[int, ...]
 EVERY: Part = tuple(range(BUCKETS))
 
 
 class Block(NamedTuple):
-    """Rows of a table in one bucket, as an Arrow stream; `byte_count` is what they take in memory."""
+    """Rows of a table in one bucket, as an Arrow stream; `byte_count` is their size in memory."""
 
     name: str
     bucket: int
@@ -39,7 +39,7 @@ class Block(NamedTuple):
 
 
 class BlockWriter:
-    """Turns rows into blocks, so many bytes at a time; rows that are alike in the columns `by` are together."""
+    """Turns rows into blocks, `block_bytes` at a time; rows with equal values in the columns `by` share a bucket."""
 
     def __init__(self, block_bytes: int, by: Sequence[str]) -> None:
         self._block_bytes, self._by = block_bytes, by
@@ -57,7 +57,7 @@ class BlockWriter:
                 yield from self._blocks(name)
 
     def close(self) -> Iterator[Block]:
-        """Yield what waits."""
+        """Yield blocks of waiting rows."""
         for name in list(self._waiting):
             yield from self._blocks(name)
 
@@ -77,9 +77,9 @@ class BlockWriter:
 
 
 class PartedRows:
-    """Tables of rows by their names, written as they come and read part by part.
+    """Named tables of rows, written as they come and read part by part.
 
-    Rows that are alike in the columns `by` stay together.
+    Rows with equal values in the columns `by` are in the same part.
     """
 
     def __init__(self, max_memory_bytes: int, by: Sequence[str] = ("source", "key")) -> None:
@@ -103,7 +103,7 @@ class PartedRows:
 
     def close(self) -> None:
         """Remove the rows."""
-        with suppress(OSError):  # of rows that a full disk does not take, which was said before
+        with suppress(OSError):  # a full disk cannot take buffered rows, which was reported already
             self._file.close()
 
     def add(self, name: str, rows: pa.Table) -> None:
@@ -124,7 +124,7 @@ class PartedRows:
         self._places[block.name][block.bucket].append((place, size))
 
     def read(self, name: str, part: Part) -> pa.RecordBatchReader:
-        """Return the rows of a table in some buckets, which are read on demand, after `close_blocks`."""
+        """Return the rows of a table in some buckets, read on demand. Call `close_blocks` first."""
 
         def batches() -> Iterator[pa.RecordBatch]:
             places = self._places[name]
@@ -136,13 +136,13 @@ class PartedRows:
         return pa.RecordBatchReader.from_batches(self._schemas[name], batches())
 
     def close_blocks(self) -> None:
-        """Write what waits, so that `byte_count` is that of all rows. Raises TableUnwritableError for a full disk."""
+        """Write waiting rows, so that `byte_count` covers all rows. Raises TableUnwritableError for a full disk."""
         for block in self._writer.close():
             self.put(block)
 
 
 def divide(byte_counts: Sequence[Counter[int]], max_memory_bytes: int) -> list[Part]:
-    """Return the buckets of each part, as many together as fit; a larger one is a part alone."""
+    """Return the buckets of each part, as many as fit together; a larger bucket is a part by itself."""
     total = sum(byte_counts, Counter[int]())
     parts, size, room = list[Part](), 0, max_memory_bytes // PART_SHARE
     for bucket, byte_count in sorted(total.items()):

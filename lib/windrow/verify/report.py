@@ -17,7 +17,7 @@ NUMBERED = re.compile(r"(\d+) (.+)")
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Something wrong: the check, what it expects, what it found, up to 20 examples.
+    """Something wrong: the check, what it expected, what it found, and up to 20 examples.
 
     The checks leave out `ledger_version`; `at_version` fills it in.
     """
@@ -36,11 +36,11 @@ Found: TypeAlias = Difference | str  # a text says what could not be checked
 class Books:
     """The books of one ledger version: what it has read, where the messages are, and how they compare with the depot.
 
-    `rejected` counts all rejections, `rejected_by_format` those of the format, which are no messages. `matched` counts
-    messages that the ledger holds as often as the depot, `lost` those that it does not hold, `duplicated` those that it
-    holds too often, `unexpected` those that the depot does not have, and `unchecked` those of depot versions that can
-    no longer be read. `redecided` messages were decided again from the log and the rules. Of the streams with batches,
-    the windows of `derived_stream_count` were derived again.
+    `rejected` counts all rejections, `rejected_by_format` those of the format, which are not messages. `matched` counts
+    messages that the ledger has as often as the depot, `lost` those that it lacks, `duplicated` those that it has too
+    often, `unexpected` those that the depot does not have, and `unchecked` those of depot versions that can no longer
+    be read. `redecided` messages were decided again from the log and the rules. Of the streams with batches, the
+    windows of `derived_stream_count` were derived again.
     """
 
     ledger_version: int
@@ -63,9 +63,9 @@ class Books:
 
 @dataclass(frozen=True, slots=True)
 class VerifyProgress:
-    """How far a verification has come: the ledger version, -1 while the depot is read, and what of it is done.
+    """How far a verification has come: the ledger version, -1 while the depot is read, and how much of it is done.
 
-    `stream_count` streams have batches, of which `proven_stream_count` are in the parts that are done. The windows of
+    `stream_count` streams have batches, of which `proven_stream_count` are in finished parts. The windows of
     `message_count` messages are derived again, `derived_message_count` so far.
     """
 
@@ -81,10 +81,10 @@ class VerifyProgress:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedRange:
-    """What was verified: a ledger up to a version, which is a microbatch, and its depot up to a version.
+    """What was verified: a ledger up to a version and its microbatch, and its depot up to a version.
 
     Ids and fingerprints distinguish both from others with the same numbers: the token and the commit of the ledger
-    version, a digest of names and sizes of its files, and the commit of the depot version.
+    version, a digest of the names and sizes of its files, and the commit of the depot version.
     """
 
     ledger_id: str
@@ -100,9 +100,9 @@ class VerifiedRange:
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """What a verification relies on: a ledger version that was verified at a time, None if there is no record of it.
+    """What a verification relies on: a ledger version, verified at `verified_at`, None if there is no record of that.
 
-    `open_batch_count` and `open_message_count` tell what was open then.
+    `open_batch_count` and `open_message_count` say how much was open then.
     """
 
     ledger_version: int
@@ -114,7 +114,7 @@ class Since:
 
 
 class ReportStatus:
-    """What follows from the differences of a report, and from its findings: what could not be checked."""
+    """The verdict of a report, from its differences, and from its findings on what could not be checked."""
 
     __slots__ = ()
     differences: tuple[Difference, ...]
@@ -139,8 +139,8 @@ class ReportStatus:
 class Report(ReportStatus):
     """The result of `verify`; `findings` says what could not be checked. A finding is not a difference.
 
-    `verified` is what it is about, at the last version. It relies on what is in `since`; with `since_refused`, the
-    reason why it could not, it relies on nothing.
+    `verified` is what the report covers, at the last version. The report relies on `since`; `since_refused` is the
+    reason why it relies on nothing.
     """
 
     depot: str
@@ -159,9 +159,9 @@ def at_version(version: int, findings: Iterable[Found]) -> list[Found]:
 
 
 def merge_findings(findings: Iterable[Found]) -> list[Found]:
-    """Return what parts of the rows gave as one: equal differences with the sum of their rows, and the first examples.
+    """Merge the findings of parts: equal differences get the sum of their rows, and the first examples.
 
-    What was found begins with a number of rows, as `differing` says it.
+    The text of what was found must begin with a number of rows.
     """
     whole: dict[Any, Found] = {}
     for finding in findings:
@@ -180,14 +180,14 @@ def merge_findings(findings: Iterable[Found]) -> list[Found]:
 
 
 def split_findings(findings: Iterable[Found]) -> tuple[tuple[Difference, ...], tuple[str, ...]]:
-    """Return the differences, and what could not be checked."""
+    """Split findings into differences and texts on what could not be checked."""
     every = list(findings)
     differences = tuple(entry for entry in every if isinstance(entry, Difference))
     return differences, tuple(entry for entry in every if isinstance(entry, str))
 
 
 def difference_in_rows(check: str, expected: str, rows: pa.Table, noun: str) -> list[Difference]:
-    """Return the difference for rows that fail a check, the first ones as examples; none without rows."""
+    """Return the difference for rows that fail a check, with the first rows as examples; none without rows."""
     if not rows.num_rows:
         return []
     examples = tuple(records(rows.slice(0, EXAMPLES).combine_chunks()))

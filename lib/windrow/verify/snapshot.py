@@ -1,6 +1,6 @@
 """Read one version of a ledger: progress and history into memory; batches, messages and rejections to disk, in parts.
 
-Over a raw depot also rejections of the format, partial rows, and counts of bytes: into memory.
+For a raw depot, rejections of the format, partial rows, and counts of bytes are also read into memory.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ BYTES = ("bytes_read", "bytes_framed", "bytes_rejected", "bytes_repeated")
 
 @dataclass(frozen=True, slots=True)
 class RawRows:
-    """The rejections of the format, the partial rows, and counts of bytes: as a ledger has them, or formatted again.
+    """The rejections of the format, the partial rows, and counts of bytes, as a ledger has them or formatted again.
 
-    `byte_count` has the columns `BYTES` of each microbatch; formatted again, `version, bytes` of each version with
-    chunks, NULL where a codec decodes them. Rejections that were formatted again have the `version` that decided them.
+    `byte_count` has the columns `BYTES` for each microbatch; if formatted again, `version, bytes` for each version with
+    chunks, NULL where a codec decodes them. Rejections formatted again have the `version` that decided them.
     """
 
     rejected: pa.Table
@@ -52,9 +52,9 @@ class RawRows:
 
 @dataclass(frozen=True, slots=True)
 class LedgerContents:
-    """A ledger version: its `controls`, which are the rows `progress` and should be one, `sources` and history.
+    """A ledger version: its `controls` (the `progress` rows, of which there should be one), `sources` and history.
 
-    `raw` has what else the ledger of a raw depot holds; None for any other.
+    `raw` has what else the ledger of a raw depot contains; None for any other.
     """
 
     version: int
@@ -77,10 +77,10 @@ class LedgerContents:
 
 
 def read_snapshot(ledger: Ledger, rows: PartedRows | None, after: int = 0) -> LedgerContents:
-    """Read a ledger at its version; batches, messages and rejections are added to `rows`; None: Spark reads them.
+    """Read a ledger at its version; add batches, messages and rejections to `rows`; with None, Spark reads them.
 
-    Of closed batches and rejections only those of revisions after `after`. Raises TableMissingError,
-    IncompatibleTableError, or NotFoundError for a version that does not exist or can no longer be read, and
+    Only closed batches and rejections with revisions after `after` are read. Raises TableMissingError,
+    IncompatibleTableError, NotFoundError for a version that does not exist or can no longer be read, and
     TableUnwritableError for a full disk.
     """
     with _readable(ledger):
@@ -106,9 +106,9 @@ def read_snapshot(ledger: Ledger, rows: PartedRows | None, after: int = 0) -> Le
 
 
 def batch_rows(batches: pa.Table, first: int) -> dict[str, pa.Table]:
-    """Return `batches` whose row numbers begin with `first`, and `held`, the messages in them; times are numbers.
+    """Return `batches`, with row numbers from `first` on, and `held`, the messages in them; times are numbers.
 
-    `row` of a message is that of its batch, and `message_rows` of a batch says how many it holds.
+    A message has the `row` of its batch, and `message_rows` of a batch is its number of messages.
     """
     flat = batches.drop_columns(["messages"])
     inside = explode(batches, "messages")
@@ -125,7 +125,7 @@ def batch_rows(batches: pa.Table, first: int) -> dict[str, pa.Table]:
 
 
 def _event_time_before(messages: pa.Table) -> pa.ChunkedArray:
-    """Return the event time of the message before, in the same batch; NULL for the first."""
+    """Return the event time of the previous message in the same batch; NULL for the first."""
     time, row = messages["event_time"].combine_chunks(), messages["row"].to_numpy()
     before = pa.concat_arrays([pa.nulls(1, time.type), time[:-1]]) if len(time) else time
     first = pa.array(np.diff(row, prepend=-1) != 0)
@@ -158,7 +158,7 @@ def read_progress(ledger: Ledger) -> Progress:
 
 
 def first_version(location: str, progress: Progress) -> tuple[int, list[str]]:
-    """Return the first depot version that counts, and a finding if only the history knows it.
+    """Return the first depot version that counts, and a finding if only the history says so.
 
     It comes from `start_from`, or else from the progress row with which the ledger began.
     """
@@ -177,7 +177,7 @@ def first_version(location: str, progress: Progress) -> tuple[int, list[str]]:
 
 
 def bytes_of(table: pa.Table) -> int:
-    """Return how many bytes of `content` the rows of a table hold."""
+    """Return how many bytes of `content` the rows of a table have."""
     return int(pc.sum(pc.binary_length(table["content"])).as_py() or 0)
 
 
@@ -199,7 +199,7 @@ def _readable(ledger: Ledger) -> Iterator[None]:
 
 
 def _controls(ledger: Ledger) -> tuple[pa.Table, Progress]:
-    """Return the progress rows, and the furthest one, so that the rest can be checked if there are several."""
+    """Return the progress rows, and the furthest of them, so that the rest can be checked even if there are several."""
     controls = ledger.rows("progress", PROGRESS, "id = 'progress'", "ORDER BY microbatch DESC")
     if controls.num_rows <= 1:
         return controls, ledger.progress()

@@ -1,4 +1,4 @@
-"""A ledger version in DuckDB, which holds a part of its streams at a time; times are numbers.
+"""A ledger version in DuckDB, one part of its streams at a time; times are numbers.
 
 `depot`, `batches`, `held` (messages in batches) and `rejected` have the rows of a part. `history_rows`, `source_rows`
 and `control_rows` are the rest of the ledger. `all_batches` and `all_rejected` have the rows of all streams, without
@@ -22,7 +22,7 @@ from windrow.verify.report import EXAMPLES, Difference
 from windrow.verify.snapshot import LedgerContents
 
 OF_LEDGER = ("batches", "held", "rejected")
-OPEN = ("batches", "held")  # with `_open`: what was open after what is verified, if the check builds on that
+OPEN = ("batches", "held")  # with the suffix `_open`: what was open in the base, if the check builds on one
 TIMES = {
     "event_time", "received_at", "processing_time", "window_start", "window_end", "timeout_at", "closed_at",
     "first_event_time", "last_event_time", "clock", "floor", "cut",
@@ -35,9 +35,9 @@ SMALL = "* EXCLUDE (payload), {} AS of_message"
 
 @contextmanager
 def ledger_tables(snapshot: LedgerContents, max_memory_bytes: int) -> Iterator[DuckDBPyConnection]:
-    """Yield a connection to the tables of a ledger version that are the same for all streams.
+    """Yield a connection to the tables of a ledger version that do not depend on the loaded part.
 
-    Raises TableUnwritableError where neither memory nor disk have room.
+    Raises TableUnwritableError where neither memory nor disk has room.
     """
     with database(max_memory_bytes) as connection:
         connection.register("control_rows", snapshot.controls)
@@ -48,7 +48,7 @@ def ledger_tables(snapshot: LedgerContents, max_memory_bytes: int) -> Iterator[D
 
 
 def load_all(connection: DuckDBPyConnection, snapshot: LedgerContents, rows: PartedRows) -> None:
-    """Load what all streams of a ledger have that needs no messages."""
+    """Load the batches and rejections of all streams of a ledger, without messages."""
     _create(connection, "all_batches", rows.read("batches", EVERY))
     _create(connection, "all_rejected", rows.read("rejected", EVERY), SMALL.format("true"))
     if snapshot.raw:
@@ -57,7 +57,7 @@ def load_all(connection: DuckDBPyConnection, snapshot: LedgerContents, rows: Par
 
 
 def load_nothing(connection: DuckDBPyConnection, rows: PartedRows) -> None:
-    """Create the tables of parts without rows."""
+    """Create the tables of a part without rows."""
     for name in OF_LEDGER:
         _create(connection, name, rows.read(name, ()))
     for name in OPEN:
@@ -65,14 +65,14 @@ def load_nothing(connection: DuckDBPyConnection, rows: PartedRows) -> None:
 
 
 def load_part(connection: DuckDBPyConnection, part: Part, ledger: PartedRows, depot: PartedRows) -> None:
-    """Load a part of the rows of ledger and depot, in place of the part before."""
+    """Load a part of the rows of ledger and depot, replacing the previous part."""
     _create(connection, "depot", depot.read("depot", part))
     for name in OF_LEDGER:
         _create(connection, name, ledger.read(name, part))
 
 
 def load_open(connection: DuckDBPyConnection, part: Part, rows: PartedRows, version: int) -> None:
-    """Load what was open after what is verified, and add its messages to those of the depot, as of a version."""
+    """Load what was open in the base, and add its messages to those of the depot, as of a version."""
     for name in OPEN:
         _create(connection, f"{name}_open", rows.read(name, part))
     connection.execute(OPEN_MESSAGES, {"version": version})
@@ -85,12 +85,12 @@ def _create(connection: DuckDBPyConnection, name: str, rows: pa.RecordBatchReade
 
 
 def execute(connection: DuckDBPyConnection, query: str) -> pa.Table:
-    """Return the answer to a query, with times as times."""
+    """Return the answer to a query, with microseconds turned into times."""
     return with_times(connection.sql(query).to_arrow_table())
 
 
 def with_times(rows: pa.Table) -> pa.Table:
-    """Return rows with their microseconds as times."""
+    """Return rows with microseconds turned into times."""
     types = [(field.name, TIME if field.name in TIMES else field.type) for field in rows.schema]
     return rows.cast(pa.schema(types))
 
@@ -98,7 +98,7 @@ def with_times(rows: pa.Table) -> pa.Table:
 def differing_rows(
     connection: DuckDBPyConnection, check: str, expected: str, query: str, noun: str
 ) -> list[Difference]:
-    """Return the difference for the rows that a query finds, the first ones as examples; none without rows."""
+    """Return the difference for the rows that a query finds, with the first rows as examples; none without rows."""
     rows = execute(connection, f"{query} LIMIT {EXAMPLES}")
     if not rows.num_rows:
         return []

@@ -1,6 +1,6 @@
 """The check of one ledger version against the depot, as many streams at a time as fit into memory.
 
-The parts are in the files of this process (`StoredParts`), or on Spark's executors (`executors`).
+The parts are in temporary files of this process (`StoredParts`), or on Spark's executors (`executors`).
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ class PartResult:
 
 
 class Parts(Protocol):
-    """The streams of a ledger version and its depot in parts, and questions about all of them."""
+    """The streams of a ledger version and its depot in parts, and queries over all of them."""
 
     @property
     def count(self) -> int:
         """Return how many parts there are."""
 
     def ask(self, query: str) -> pa.Table:
-        """Return the answer to a query over `all_batches` and `all_rejected`, in SQL that DuckDB and Spark know."""
+        """Return the answer to a query over `all_batches` and `all_rejected`, in SQL for both DuckDB and Spark."""
 
     def ask_depot(self, query: str) -> pa.Table:
         """Return the answer to a query over `stream`, the messages of the depot; rows may come in parts."""
 
     def check(self, derivation: Derivation | None, progress: Callable[[int], None]) -> Iterator[PartResult]:
-        """Yield what the check of each part finds; `progress` is called with the messages derived in a part so far."""
+        """Yield what the check of each part finds; `progress` gets the number of messages derived in a part so far."""
 
     def check_overall(self) -> Iterator[Difference]:
         """Check the invariants that need no messages, of all streams."""
@@ -67,7 +67,7 @@ class Parts(Protocol):
 
 @dataclass(frozen=True)
 class StoredParts:
-    """Parts of `ledger`, of `messages` of the depot, and of what was open in a base; one connection checks them."""
+    """Parts of `ledger`, of the depot's `messages`, and of what was open in a base; one connection checks them."""
 
     connection: DuckDBPyConnection
     snapshot: LedgerContents
@@ -121,9 +121,9 @@ class StoredParts:
 def check_version(
     snapshot: LedgerContents, depot: DepotMessages, parts: Parts, decisions: Decisions, progress: Progress
 ) -> tuple[Books, list[Found]]:
-    """Check part by part what concerns streams, and the rest over all parts.
+    """Check streams part by part, and the rest over all parts.
 
-    `decisions` know what is derived again. Returns the books, and what is wrong or could not be checked.
+    `decisions` says what is derived again. Returns the books, and findings on what is wrong or could not be checked.
     """
     matched, by_part = _check_parts(snapshot, parts, decisions, progress)
     [counts] = parts.ask(COUNTS).to_pylist()
@@ -159,7 +159,7 @@ def check_version(
 def _check_parts(
     snapshot: LedgerContents, parts: Parts, decisions: Decisions, progress: Progress
 ) -> tuple[MessageMatch, list[Found]]:
-    """Check all parts; return what their messages are, and what is wrong but for the decisions."""
+    """Check all parts; return how their messages match, and findings except those on decisions."""
     matched, by_part, figures = MessageMatch(), list[Found](), decisions.figures
     standing = VerifyProgress(
         snapshot.version, part_count=parts.count, stream_count=figures.streams, message_count=figures.chosen_messages

@@ -41,7 +41,7 @@ OF_LEDGER: Checks = (
 
 @dataclass(frozen=True, slots=True)
 class ExaminedTable:
-    """A depot or a ledger (`role`), and what opens it and tells its checks; `name` is that of a depot of several."""
+    """A depot or a ledger (`role`), and functions that open and check it; `name` tells one of several depots."""
 
     role: str
     location: str
@@ -69,7 +69,7 @@ def load(read: Callable[[], Settings]) -> tuple[Settings | None, list[Finding]]:
     """Read the settings; return None and a finding with the reason if they cannot be read."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # `check_settings` makes findings of them
+            warnings.simplefilter("ignore")  # `check_settings` turns them into findings
             settings = read()
     except WindrowError as refused:
         return None, [error("settings", f"{refused.code}: {refused.message}", refused.hint)]
@@ -97,7 +97,7 @@ def check_settings(settings: Settings, engine: str) -> Iterator[Finding]:
 def examine_tables(
     engine: str, now: int, network: bool, findings: Iterable[Finding], tables: Iterable[ExaminedTable]
 ) -> list[Finding]:
-    """Check the machine and tables; `findings` are about the settings, or about what a topology declares."""
+    """Check the machine and tables; `findings` are about the settings or a topology's declarations."""
     findings = [*safely(check_machine, engine, network), *findings]
     for table in tables:
         prefix = f"{table.name}: " if table.name else ""
@@ -106,7 +106,7 @@ def examine_tables(
 
 
 def _of_table(table: ExaminedTable, now: int) -> list[Finding]:
-    """Check where a table is, and the table itself if it can be opened."""
+    """Check a table's storage, and the table itself if it can be opened."""
     role, findings = table.role, safely(check_storage, table.role, table.location)
     try:
         opened, checks = table.open()

@@ -22,7 +22,7 @@ REMOVED = "delta.deletedFileRetentionDuration"
 
 
 def check_columns(depot: OpenDepot) -> Iterator[Finding]:
-    """Check that the depot has the columns of messages, or that format and mapping make them of its own."""
+    """Check that the depot has the columns of messages, or that format and mapping produce them from its own."""
     settings, table = depot.settings, depot.table
     try:
         conversion = Conversion.of(settings, identity(table) if isinstance(table, DeltaTable) else table.table)
@@ -47,7 +47,7 @@ def check_columns(depot: OpenDepot) -> Iterator[Finding]:
 
 
 def check_feed(depot: OpenDepot) -> Iterator[Finding]:
-    """Check whether the change feed is on; only Spark's reader of tables by name cannot do without."""
+    """Check whether the change feed is on; only Spark, when it reads tables by name, needs it."""
     if depot.table.metadata().configuration.get(FEED) == "true":
         yield ok("depot-feed", "the change data feed is on")
     elif isinstance(depot.table, DeltaTable) or not depot.table.needs_feed:
@@ -58,7 +58,7 @@ def check_feed(depot: OpenDepot) -> Iterator[Finding]:
 
 
 def check_readable(depot: OpenDepot) -> Iterator[Finding]:
-    """Check that the depot can be read from the next version to read up to its latest."""
+    """Check that the depot can be read from the next version that the ledger needs up to the latest."""
     first, latest, then = earliest_readable(depot.table, depot=True), depot.table.version(), depot.next_version
     again = f'A new ledger can read the rest: start_from = "version:{first}".'
     if depot.progress is None and depot.settings.start_from == "beginning" and first > 0:
@@ -79,7 +79,7 @@ def check_readable(depot: OpenDepot) -> Iterator[Finding]:
 
 
 def _failure(table: DepotTable, first: int, last: int) -> str | None:
-    """Return why the changes of versions cannot be read; they may be there although a version cannot be opened."""
+    """Return why the changes in versions cannot be read; they may exist although a version cannot be opened."""
     try:
         if first <= last:
             for _ in changes_of(table, first, last, [CHANGE, VERSION]):
@@ -90,7 +90,7 @@ def _failure(table: DepotTable, first: int, last: int) -> str | None:
 
 
 def check_retention(depot: OpenDepot) -> Iterator[Finding]:
-    """Check the retention: what is not read before the clean-up is lost to the ledger."""
+    """Check the retention: messages not read before the clean-up are lost to the ledger."""
     log = log_retention(depot.table)
     if log is not None and REMOVED in depot.table.metadata().configuration:
         yield ok("depot-retention", f"log and removed files are kept for {log}")
@@ -103,7 +103,7 @@ def check_retention(depot: OpenDepot) -> Iterator[Finding]:
 
 
 def check_changes(depot: OpenDepot) -> Iterator[Finding]:
-    """Check by the log whether unread versions deleted or updated rows, which stops the next run or is ignored."""
+    """Check the log for unread versions that deleted or updated rows, which stop the next run or are ignored."""
     if depot.progress is None:
         return
     changed = waiting_versions(depot.table, depot.next_version - 1).changed

@@ -8,7 +8,7 @@ from typing import Literal
 
 Level = Literal["ok", "warning", "error"]
 
-# The codes under the headings of the report; docs/doctor.md lists them.
+# The codes by heading of the report; docs/doctor.md lists them.
 CODES = {
     "machine": ("packages", "java", "spark"),
     "settings": ("settings", "engine", "window", "max-clock-skew"),
@@ -26,7 +26,7 @@ ABOUT = {code: about for about, codes in CODES.items() for code in codes}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check; `hint` says what to do about a warning or an error, `sources` whom it names.
+    """The result of one check; `hint` says what to do about a warning or an error, `sources` which sources it names.
 
     An error keeps Windrow from working as documented; a warning may cause harm later, or affects an optional function.
     """

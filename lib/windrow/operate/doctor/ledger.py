@@ -14,8 +14,8 @@ from windrow.operate.doctor.opened import OpenLedger
 from windrow.reading.log import log_retention
 from windrow.reading.warnings import warnings_of
 
-MANY_FILES = 1_000  # a microbatch takes 1.4 times as long
-MANY_COMMITS = 10_000  # on a local disk, with the files they removed, a third of a second per microbatch
+MANY_FILES = 1_000  # with more, a microbatch takes 1.4 times as long
+MANY_COMMITS = 10_000  # on a local disk, with the files they removed, they cost a third of a second per microbatch
 COUNTS = """
 coalesce(sum(messages_read), 0) AS read, coalesce(sum(message_count), 0) AS in_batches,
 count(*) FILTER (WHERE state = 'rejected') AS rejected, count(*) FILTER (WHERE state = 'microbatch') AS microbatches
@@ -23,7 +23,7 @@ count(*) FILTER (WHERE state = 'rejected') AS rejected, count(*) FILTER (WHERE s
 
 
 def check_books(ledger: OpenLedger) -> Iterator[Finding]:
-    """Check by counts that messages read = messages in batches + rejected, and that the history has no gap."""
+    """Check with counts that messages read = messages in batches + rejected, and that the history has no gap."""
     [row] = ledger.book.rows(("open", "closed", "rejected", "microbatch"), COUNTS).to_pylist()
     counted = ledger.progress.microbatch
     books = f"{row['read']:,} messages read, {row['in_batches']:,} in batches, {row['rejected']:,} rejected"
@@ -53,7 +53,7 @@ def _at_most(limit: int, count: int, code: str, message: str, hint: str) -> Find
 
 
 def check_retention(ledger: OpenLedger) -> Iterator[Finding]:
-    """Compare `retention` with the properties of the ledger, which count once it is created."""
+    """Compare `retention` with the properties of the ledger, which take precedence once it exists."""
     has, wants = log_retention(ledger.table), format_duration(microseconds(ledger.settings.retention))
     if has == wants:
         yield ok("ledger-retention", f"log and removed files are kept for {has}")

@@ -18,7 +18,7 @@ from windrow.errors import WindrowError
 from windrow.operate.doctor.finding import Finding, error, ok, warning
 
 DISTRIBUTION = "windrow-delta"
-JAVA = 17  # what Spark 4 asks for
+JAVA = 17  # what Spark 4 requires
 JAVA_TIMEOUT_SECONDS = 30  # a guess: java -version takes a tenth of a second
 
 
@@ -36,7 +36,7 @@ def check_machine(engine: str, network: bool) -> Iterator[Finding]:
 
 
 def check_packages() -> Iterator[Finding]:
-    """Compare the packages that are installed with what Windrow requires."""
+    """Compare the installed packages with Windrow's requirements."""
     installed = {"Python": python_version()}
     for needed in map(Requirement, metadata.requires(DISTRIBUTION) or ()):
         with suppress(metadata.PackageNotFoundError):  # it belongs to an extra
@@ -61,7 +61,7 @@ def check_java() -> Finding:
 
 
 def java_version(java: str) -> int | None:
-    """Return the major version of a Java, None if it does not start or print it."""
+    """Return the major version of a Java, None if Java does not start or does not print it."""
     try:
         completed = subprocess.run(  # noqa: S603 - the Java that Spark starts
             [java, "-version"], capture_output=True, text=True, timeout=JAVA_TIMEOUT_SECONDS, check=False

@@ -1,4 +1,4 @@
-"""What the checks of a table get: the table, opened once, and what the ledger says of it."""
+"""The input for the checks of a table: the table, opened once, and what the ledger says about it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class OpenLedger:
 
     @property
     def table(self) -> TableLog:
-        """Return the table; where Spark reads it, what Spark knows of its log."""
+        """Return the table, or its log as Spark knows it where Spark reads it."""
         return ledger_log(self.book)
 
     @property
@@ -82,7 +82,7 @@ def batcher_ledger(settings: Settings) -> OpenLedger:
 
 
 def explain_unopened(role: str, location: str, refused: WindrowError) -> Finding:
-    """Return why a table was not opened; a missing ledger is not an error, since the first run creates it."""
+    """Say why a table was not opened; a missing ledger is not an error, since the first run creates it."""
     missing = isinstance(refused, TableMissingError)
     if missing and is_catalog_name(location):
         hint = f"`windrow init` or `windrow run` with Spark records it; or pass it: --{role} (see DESCRIBE DETAIL)."

@@ -1,6 +1,6 @@
 """Check the storage of the tables and its guarantees, and this machine's clock against their commits and stamps.
 
-docs/design.md has the same table of storages in words.
+docs/design.md has the same table of storage types in words.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PUT_IF_ABSENT = {
     "s3", "s3a", "s3n", "hdfs", "abfs", "abfss", "wasb", "wasbs", "az", "adl", "azure", "gs", "gcs",
 }  # fmt: skip
 MIN_FREE_BYTES = 1 << 30
-TOLERANCE_US = 5 * UNITS["s"]  # a guess: clocks that NTP sets are nearer
+TOLERANCE_US = 5 * UNITS["s"]  # a guess: clocks set by NTP differ less
 STAMPS = "max.received_at"
 LOST = {
     "depot": "Bring them back from a copy. The ledger has the messages that it has read.",
@@ -49,7 +49,7 @@ def check_storage(role: str, location: str) -> Iterator[Finding]:
 
 
 def check_data_files(role: str, table: DeltaTable) -> Iterator[Finding]:
-    """Compare the data files that the log of a local table names with those that are there."""
+    """Compare the data files that the log of a local table names with those that exist."""
     root = local_path(table.table_uri)
     if root is None:
         return
@@ -77,7 +77,7 @@ def check_commits(role: str, table: TableLog, version: int, now: int) -> Iterato
 
 
 def check_stamps(depot: OpenDepot) -> Iterator[Finding]:
-    """Check for stamps that are ahead of the wall clock by more than `max_clock_skew`, which are rejected."""
+    """Check for stamps more than `max_clock_skew` ahead of the wall clock, whose messages are rejected."""
     if not isinstance(depot.table, DeltaTable) or "received_at" in depot.settings.depot_columns:
         return
     files = pa.table(depot.table.get_add_actions(flatten=True))
@@ -91,7 +91,7 @@ def check_stamps(depot: OpenDepot) -> Iterator[Finding]:
 
 
 def file_system_type(path: Path, mounts: str) -> str | None:
-    """Return the type of a path's file system, from the lines of /proc/mounts; None if they do not say."""
+    """Return the type of a path's file system according to /proc/mounts; None if that does not say."""
     lines = [line.split(" ") for line in mounts.splitlines()]
     points = [(Path(point.replace("\\040", " ")), kind) for _, point, kind, *_ in lines]
     above = [

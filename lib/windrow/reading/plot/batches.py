@@ -1,4 +1,4 @@
-"""Draw histograms: how large batches are, how late their messages came, and how long these waited."""
+"""Draw histograms: how large batches are, how late their messages came, and how long they waited."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPENINGS = {
     "conflict": "a second message of a type",
     "size": "a batch that grew too large",
 }
-THIRD, MARGIN = 288, 190  # pixels: a panel of three, room for words on the right
+THIRD, MARGIN = 288, 190  # pixels: the width of one of three panels, the margin for text on the right
 
 
 def batches(distribution: Distribution, *, title: str = "Batches and delays") -> alt.VConcatChart:
@@ -80,7 +80,7 @@ def _delays(distribution: Distribution, data: dict[str, theme.Rows]) -> list[alt
     values, weights = (delays[name].to_numpy() for name in ("delay_ms", "messages"))
     limits = {"max_delay": distribution.max_delay_us / 1e3, "max_lead": -distribution.max_lead_us / 1e3}
     if values.min() > limits["max_lead"] / 2:
-        del limits["max_lead"]  # no message comes near it
+        del limits["max_lead"]  # no message is near this limit
     outcome = delays["outcome"].to_numpy(zero_copy_only=False)
     low, high = min(values.min(), 0, *limits.values()), max(values.max(), 0, *limits.values()) * 1.2 + 1
     edges = bins.times(low, high, list(limits.values()))
@@ -98,7 +98,7 @@ def _delays(distribution: Distribution, data: dict[str, theme.Rows]) -> list[alt
 
 
 def _names(delays: pa.Table, data: dict[str, theme.Rows], by: str, edges: Edges) -> alt.LayerChart:
-    """Draw median, 99% and longest delay of those with the most rejections, or else the longest delays."""
+    """Draw the median, 99% and longest delay of the names with the most rejections, then the longest delays."""
     rows = _by_name(delays)
     order = [("rejected", "descending"), ("p99", "descending"), ("name", "ascending")]
     data["names"] = [row | _words(row) for row in rows.sort_by(order).slice(0, MAX_NAMES).to_pylist()]
@@ -123,7 +123,7 @@ def _names(delays: pa.Table, data: dict[str, theme.Rows], by: str, edges: Edges)
 
 
 def _by_name(delays: pa.Table) -> pa.Table:
-    """Return how many messages each name has, how many were rejected, and the delays that shares of them keep."""
+    """Return how many messages each name has, how many were rejected, and quantiles of their delays."""
     ordered = delays.sort_by([("name", "ascending"), ("delay_ms", "ascending")])
     name, outcome, delay, weight = (
         ordered[column].to_numpy(zero_copy_only=False) for column in ("name", "outcome", "delay_ms", "messages")

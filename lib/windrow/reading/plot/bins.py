@@ -21,14 +21,14 @@ ROUND_TIMES = [count * 10**power for power in range(3) for count in (1, 2, 5)]
 ROUND_TIMES += [count * UNITS[unit] for unit in ("s", "min") for count in (1, 2, 5, 10, 20, 30)]
 ROUND_TIMES += [count * UNITS["h"] for count in (1, 2, 6, 12)] + [10**power * UNITS["d"] for power in range(8)]
 
-# How axes of counts and of milliseconds are labelled, in Vega's expressions.
+# Vega expressions for the labels of axes of counts and of milliseconds.
 SHORT_COUNTS = "format(datum.value, '~s')"
 SHORT_TIMES = "datum.value < 1000 ? datum.value + (datum.value ? ' ms' : '') : format(datum.value / 1000, ',') + ' s'"
 
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """Where each bin begins and the last one ends; `scale` and `axis` suit them."""
+    """Where each bin begins and the last one ends, with a matching `scale` and `axis`."""
 
     at: Numbers
     scale: alt.Scale
@@ -49,7 +49,7 @@ def times(low: float, high: float, borders: Sequence[float] = ()) -> Edges:
 
 
 def _edges(low: float, high: float, even: float, borders: Sequence[float] = ()) -> Numbers:
-    """Return whole numbers that are spaced as Vega's symlog scale does; it is nearly even up to `even`."""
+    """Return whole numbers spaced like Vega's symlog scale, which is nearly even up to `even`."""
     ends = np.array([low, high, *borders])
     first, last, *at_borders = np.sign(ends) * np.log1p(np.abs(ends) / even)
     places = np.linspace(first, last, BINS + 10)
@@ -64,7 +64,7 @@ def _scale(at: Numbers, even: float) -> alt.Scale:
 
 
 def ticks(low: float, high: float, least: int = 1) -> alt.Axis:
-    """Return an axis of milliseconds labelled at the round times between low and high; `least` is the shortest."""
+    """Return an axis of milliseconds, labelled at the round times between low and high that are at least `least`."""
     above = [at for at in ROUND_TIMES if at >= least]
     values = [at for at in (*(-at for at in reversed(above)), 0, *above) if low <= at <= high]
     words = ", ".join(f"'{at}': '{time_text(at)}'" for at in values)
@@ -82,7 +82,7 @@ def time_text(milliseconds: float) -> str:
 
 
 def count_by_bin(values: Numbers, names: Numbers, weights: Numbers, edges: Edges) -> Rows:
-    """Return a row for each bin and name that is not empty; each value has a name and a weight."""
+    """Return a row for each non-empty bin of each name; each value has a name and a weight."""
     rows: Rows = []
     for name in np.unique(names).tolist():
         mine = names == name

@@ -1,4 +1,4 @@
-"""The packages that draw, which are an extra."""
+"""The optional packages that draw."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ MOMENTS = {*LANES, *WINDOW}
 BATCH = ("id", "state", *WINDOW, "close_reason", "open_reason", "message_count", "bytes")
 MESSAGE = ("type", "outcome", *LANES, "delay_seconds", "id")
 FACE = "time(datum.value) % 864e5 ? time(datum.value) % 1e3 ? '%H:%M:%S.%L' : '%H:%M:%S' : '%d %b'"
-# The heights of things in a row: 0 is its foot, 1 the foot of the row above.
+# Heights within a row: 0 is its foot, 1 the foot of the row above.
 HEIGHTS = {
     "box_top": 0.95, "above": 0.83, "box_bottom": 0.71, "name": 0.53, "below": 0.34, "batches": 0.15, "bottom": 0.04,
 }  # fmt: skip
@@ -36,7 +36,7 @@ FEW, ROW_HEIGHT, ONLY_ROW_HEIGHT = 200, 210, 330
 
 
 def frame(rows: int, start: int, end: int, *, boxed: bool) -> alt.LayerChart:
-    """Return the two time lines of each stream and the scales of all marks; `boxed` where windows are drawn."""
+    """Return the two time lines of each stream and the scales of all marks; `boxed` if windows are drawn."""
     days = " to ".join(sorted({day[:10] for day in times(np.array([start, end])).cast(pa.string()).to_pylist()}))
     scale = alt.Scale(type="utc", domain=[start / 1e3, end / 1e3])
     heights = alt.Scale(domain=[0, rows])
@@ -108,7 +108,7 @@ def lines(messages: pa.Table) -> list[alt.Chart]:
 
 
 def draw_bands(messages: pa.Table) -> list[alt.Chart]:
-    """Draw messages with similar times as one band, the thicker the more they are."""
+    """Draw messages with similar times as one band, whose width grows with their number."""
     middles = {f"{name}_middle": f"datum.{name} + datum.step / 2" for name in LANES}
     colour = _colour(messages, symbolType="stroke", symbolStrokeWidth=4)
     rows = _rows("bands", middles).encode(color=colour, tooltip=_tips("outcome", "messages", *LANES))

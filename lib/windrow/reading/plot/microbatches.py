@@ -1,4 +1,4 @@
-"""Draw microbatches in order: their messages, the duration of their phases, their lag, and ticks and other kinds.
+"""Draw microbatches in order: their messages, the durations of their phases, their lag, and ticks and other kinds.
 
 Above `MAX_BARS` microbatches, a bar stands for several consecutive ones.
 """
@@ -18,7 +18,7 @@ MAX_BARS, MIN_BARS = 200, 12
 MESSAGES = {"accepted": theme.ACCEPTED, "rejected": theme.REJECTED}
 COUNTED = ("message_count", *MESSAGES, "opened", "closed")
 AGAIN = "tried again"
-# What a bar shows of its microbatches, by column and function.
+# How a bar sums up its microbatches, by column and aggregate function.
 FIGURES = {
     ("microbatch", "min"): "first",
     ("microbatch", "max"): "last",
@@ -28,7 +28,7 @@ FIGURES = {
     **{(name, "sum"): name for name in COUNTED},
     **{(f"{name}_ms", "mean"): name for name in theme.PHASES},
 }
-USUAL, FAR = 0.9, 3  # the share of usual bars; a bar this many times as long as those is cut off
+USUAL, FAR = 0.9, 3  # the share of bars that are usual; a bar FAR times as long is cut off
 
 
 def microbatches(history: pa.Table, *, title: str = "Microbatches") -> alt.VConcatChart:
@@ -58,7 +58,7 @@ def _bars(placed: pa.Table) -> pa.Table:
 
 
 def _events(placed: pa.Table) -> pa.Table:
-    """Return which bars have microbatches of other kinds than data, or with several attempts, and how many."""
+    """Return which bars have microbatches of a kind other than data or with several attempts, and how many."""
     kinds = placed.filter(pc.not_equal(placed["kind"], "data")).select(["left", "right", "kind"])
     again = placed.filter(pc.greater(placed["attempt"], 1)).select(["left", "right", "kind"])
     again = again.set_column(2, "kind", pa.repeat(AGAIN, again.num_rows))
@@ -115,7 +115,7 @@ def _lag(bars: pa.Table, x: alt.X) -> alt.LayerChart:
 
 
 def _mark_others(events: pa.Table, x: alt.X) -> alt.LayerChart:
-    """Mark microbatches that are not of data, or took more than one attempt."""
+    """Mark microbatches of a kind other than data, or that took more than one attempt."""
     there = set(events["name"].to_pylist())
     colours = {name: colour for name, colour in (theme.KINDS | {AGAIN: theme.REJECTED}).items() if name in there}
     y = alt.Y("name:N", sort=list(colours), axis=alt.Axis(title=None, grid=True))

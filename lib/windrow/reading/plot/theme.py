@@ -22,10 +22,10 @@ Picture = TypeVar("Picture", alt.VConcatChart, alt.LayerChart)
 WIDTH = 1_100
 INK, MUTED, FAINT, GRID = "#1f2937", "#5b6470", "#c9d0d9", "#e8ecf1"
 ACCEPTED, REJECTED, LIMIT = "#5b6b82", "#e02b20", "#111827"
-# The colours of outcomes; any other reason is OTHER.
+# The colours of outcomes; all other reasons have the colour OTHER.
 OUTCOMES = {"accepted": ACCEPTED, "too_old": REJECTED, "duplicate": "#ff8552", "too_far_ahead": "#c2185b"}
 OTHER = "#7a0019"
-# Neighbouring windows take turns: fill, edge.
+# Neighbouring windows alternate between these: fill, edge.
 WINDOWS = (("#a9cbea", "#2f6ea5"), ("#f1dc9b", "#a8780a"))
 CLOSINGS = {"timeout": "#2f6ea5", "flush": "#0f8b6d", "still open": "#a9cbea"}
 PHASES = {"prime": "#b8c4d6", "plan": "#7f9cc0", "process": "#2f6ea5", "commit": "#e0a526"}
@@ -56,12 +56,12 @@ CONFIG: dict[str, Any] = {
 
 
 def chart(data: str) -> alt.Chart:
-    """Return a chart of the rows with this name, which `finished` adds."""
+    """Return a chart of the rows with this name, which `finish_picture` adds."""
     return alt.Chart(alt.NamedData(data))
 
 
 def panel(text: str, height: int, *layers: alt.Chart, width: int = WIDTH) -> alt.LayerChart:
-    """Return layers as one panel (pixels) with a title, which says what its marks mean."""
+    """Return layers as one panel (sizes in pixels), whose title says what its marks mean."""
     title = alt.TitleParams(printable(text), fontSize=13, fontWeight="bold", offset=8)
     return alt.LayerChart(layer=list(layers), title=title, width=width, height=height)
 
@@ -94,7 +94,7 @@ def finish_picture(picture: Picture, title: str, subtitle: list[str], data: dict
     """Return a picture with its title, the lines below it, its data, and the config of all pictures."""
     lines = [printable(line) for line in subtitle]
     picture = picture.properties(title=alt.TitleParams(printable(title), subtitle=lines), config=CONFIG)
-    picture.datasets = {  # afterwards, so that none is copied
+    picture.datasets = {  # assigned last, so that nothing is copied
         name: [
             {key: printable(value) if isinstance(value, str) else value for key, value in row.items()} for row in rows
         ]

@@ -1,8 +1,8 @@
 """Draw timelines: event time above, processing time below, and each message as a line from one to the other.
 
-Windows are boxes on the event time line; below the other line they extend to their timeouts, where batches close. A
+Windows are boxes on the event time line; boxes below the other line extend to the timeouts, where batches close. A
 message in a batch is drawn at its `received_at`, a rejected one at its processing time. This module prepares the data,
-`marks` draws it.
+and `marks` draws it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def timeline(
     """Return the picture of batches and rejected messages from `start` to `end` (microseconds; default: all).
 
     The `max_streams` streams with the most messages have a row each. Above `max_lines` messages, bands and bars replace
-    lines; above as many batches there are no boxes. Raises NotFoundError when there is no message.
+    lines; above `max_lines` batches, no boxes are drawn. Raises NotFoundError when there is no message.
     """
     boxes, messages = _boxes(batches), _messages(batches, rejected)
     shown = (boxes["window_start"], boxes["timeout_at"], messages["processing_time"])
@@ -57,7 +57,7 @@ def timeline(
     rows = _rows(streams.sort_by([("count_all", "descending"), *BY_STREAM]).slice(0, max_streams))
     boxes = _filter_between(boxes, "window_start", "timeout_at", start, end)
     boxes = boxes.join(rows, STREAM, join_type="inner").sort_by("part")
-    messages = messages.join(rows, STREAM, join_type="inner").sort_by("rejected")  # the last are drawn on top
+    messages = messages.join(rows, STREAM, join_type="inner").sort_by("rejected")  # rejected ones last, so drawn on top
     dense, boxed = messages.num_rows > max_lines, boxes.num_rows <= max_lines
     unplaced = rejected.filter(pc.is_null(rejected["processing_time"]))
     left_out = {
@@ -100,7 +100,7 @@ def _assign_levels(boxes: pa.Table) -> pa.Table:
 
 
 def _messages(batches: pa.Table, rejected: pa.Table) -> pa.Table:
-    """Return the messages in batches and the rejected ones that have both times; others cannot be drawn."""
+    """Return the messages in batches and the rejected ones with both times; the rest cannot be drawn."""
     lists = batches["messages"].combine_chunks()
     accepted = batches.select([*STREAM, "id"]).take(pc.list_parent_indices(lists))
     for name, field in (("type", "type"), ("event_time", "event_time"), ("processing_time", "received_at")):
@@ -135,7 +135,7 @@ def _bands(messages: pa.Table, span: int, max_lines: int) -> pa.Table:
 
 
 def _filter_between(table: pa.Table, first: str, last: str, start: int, end: int) -> pa.Table:
-    """Return the rows whose time from `first` to `last` overlaps [begin, end), in either direction, or is NULL."""
+    """Return the rows whose time from `first` to `last` overlaps [start, end), in either direction, or is NULL."""
     ends = [table[name].cast(pa.int64()) for name in (first, last)]
     touches = pc.and_(pc.less(pc.min_element_wise(*ends), end), pc.greater_equal(pc.max_element_wise(*ends), start))
     return table.filter(pc.fill_null(touches, True))

@@ -1,4 +1,4 @@
-"""Draw a sweep: what each pair of window and max_delay makes of the same messages, a column for each max_delay."""
+"""Draw a sweep: what each pair of window and max_delay makes of the same messages, one column per max_delay."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CELL = 36  # pixels
 def tuning(tuned: pa.Table, rules: Rules | None = None, *, of: str | None = None) -> alt.VConcatChart:
     """Return the picture of a sweep (the table of `windrow.tune`); the pair of `rules` is framed, if it is there.
 
-    `of` says whose messages were tried, such as a key, for the title. Raises NotFoundError when the table has no row.
+    `of` names whose messages were tried, such as a key, for the title. Raises NotFoundError for an empty table.
     """
     if not tuned.num_rows:
         raise NotFoundError("there is no pair of rules to draw", "Give windows and delays to try.")

@@ -1,7 +1,7 @@
-"""Try windows and delays on recorded messages: what other rules would have made of them.
+"""Try windows and delays on recorded messages, to see what other rules would have made of them.
 
-Pure: Arrow in, Arrow out; no engine, no table, no machine clock. The compiled kernel does each pair at about ten
-million messages a second, because everything that does not depend on the rules is computed once (`Trial`).
+Pure: Arrow in, Arrow out; no engine, no table, no machine clock. The compiled kernel tries a pair at about ten
+million messages a second, because everything that does not depend on the rules is computed only once (`Trial`).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ SETTINGS = {
     "keep": 'on_repeat = "keep"',
     "aligned": CALENDAR,
 }
-SIMILAR = 0.02  # as many batches, but for a few
+SIMILAR = 0.02  # the share by which batch counts may differ and still be similar
 MANY = 0.1  # of all batches
 
 
@@ -33,7 +33,7 @@ class Advice:
     """The shortest `max_delay_us` that keeps `keep_percent` of the messages that are at most 30 days old, and why.
 
     `too_old` counts the messages that it rejects, `too_old_in_force` those that the rules in force reject. Both counts
-    include older messages, whose clocks are more likely wrong than late: no `max_delay` is proposed for their sake.
+    include older messages: their clocks are probably wrong, so no `max_delay` is proposed for their sake.
     """
 
     keep_percent: float
@@ -47,8 +47,8 @@ def advise(trial: Trial, rules: Rules | None = None, keep_percent: float = 99.0)
     """Return the shortest max_delay that keeps `keep_percent` of the messages, rounded up to a usual duration.
 
     Only lateness decides: whether a message is too old follows from its age and max_delay alone, whatever the window
-    is. There is no best window to advise: the window is what belongs together downstream. Messages older than 30 days
-    do not count; when all are, the advice is the max_delay in force.
+    is. There is no best window to advise: it depends on what belongs together downstream. Messages older than 30 days
+    do not count; if all are older, the advice is the max_delay in force.
     """
     now, age = rules or Rules(), np.sort(np.maximum(trial.age, 0))
     counted = age[: np.searchsorted(age, OLDEST, side="right")]
@@ -94,7 +94,7 @@ def _name_sources(counts: dict[str, int]) -> str:
 def advise_window(rows: Sequence[dict[str, Any]], rules: Rules, max_delay: int) -> tuple[str, ...]:
     """Say which window suits a max_delay (microseconds), from rows of `sweep` that differ in the window, in its order.
 
-    A type that comes again ends a batch early, so from some window on longer ones make the same batches. With
+    A repeated type ends a batch early, so beyond some length all windows make the same batches. With
     `on_repeat = "keep"` the window alone decides what belongs together.
     """
     first, last = rows[0], rows[-1]
@@ -114,7 +114,7 @@ def advise_window(rows: Sequence[dict[str, Any]], rules: Rules, max_delay: int) 
 
 
 def advise_repeats(row: dict[str, Any]) -> tuple[str, ...]:
-    """Say what share of the rounds stays whole under the pair of a row of `sweep`, and which choice keeps more.
+    """Say what share of the rounds stays whole under the rules of a row of `sweep`, and which choice keeps more whole.
 
     If many batches are slivers, say how many would be with windows on the calendar.
     """
@@ -138,7 +138,7 @@ def _slivers(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _clock_moved_by_others(trial: Trial, max_delay: int, too_old: int) -> list[str]:
-    """Say how many messages are too old only because others moved their clock, if most are."""
+    """Say how many messages are too old only because others moved their clock, if that holds for most."""
     moved = too_old_by_others(trial, max_delay)
     if moved <= MAJORITY * too_old:
         return []
@@ -146,7 +146,7 @@ def _clock_moved_by_others(trial: Trial, max_delay: int, too_old: int) -> list[s
 
 
 def too_old_by_others(trial: Trial, max_delay: int) -> int:
-    """Count the messages that are too old for `max_delay`, and would not be if they alone moved their clock."""
+    """Count the messages that are too old for `max_delay`, but would not be if only they moved their clock."""
     return int(((trial.own_age <= max_delay) & (trial.age > max_delay)).sum())
 
 

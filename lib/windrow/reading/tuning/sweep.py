@@ -1,4 +1,4 @@
-"""The sweep: one row for each pair of window and max_delay, the other rules being fixed; and pairs worth trying."""
+"""The sweep: one row for each pair of window and max_delay, with all other rules fixed; and pairs worth trying."""
 
 from __future__ import annotations
 
@@ -72,16 +72,16 @@ def tune(
     rules: Rules | None = None,
     progress: Progress = lambda done, total: None,
 ) -> pa.Table:
-    """Return what each pair of window and max_delay makes of messages, a row each.
+    """Return what each pair of window and max_delay makes of messages, one row per pair.
 
     Sources with wrong clocks are left out (`Trial.of`). `sweep` explains the columns.
 
     Args:
         messages: Messages as `windrow.batch` takes them.
-        windows: Windows to try, by default some that suit the messages.
-        delays: Values of `max_delay` to try, by default some that suit the messages.
+        windows: Windows to try; by default, some that suit the messages.
+        delays: Values of `max_delay` to try; by default, some that suit the messages.
         rules: All other rules.
-        progress: Called with the pairs done and their number.
+        progress: Called with the number of pairs done and in total.
 
     Returns:
         The table.
@@ -110,16 +110,16 @@ def sweep(
     rules: Rules | None = None,
     progress: Progress = lambda done, total: None,
 ) -> pa.Table:
-    """Batch the messages of a trial under each pair of window and max_delay; a row each, ordered by both.
+    """Batch the messages of a trial under each pair of window and max_delay; one row per pair, ordered by both.
 
-    `batch_count` counts all, `open_batch_count` those that the clock did not reach, `slivers` those with less than a
-    quarter of the messages of the middle one of their stream. `batch_messages_...` is how many messages a batch has,
-    `wait_seconds_...` how long a message waits from `received_at` until its batch can close, in batches that the clock
-    closed. `intact_rounds_percent` is how many `Rounds` stay whole. `intact_rounds_percent_...`, `batch_count_...` and
-    `slivers_...` are what it would be with `split_at = "message"`, `split_at = "midpoint"`, `on_repeat = "keep"`, or
-    `keep` with `window_anchor = "aligned"`. `warning` is the warning that Windrow gives for such rules; of pairs that
-    nobody asked for, those in force alone may have one. `progress` is called with the number of pairs done and of all
-    pairs.
+    `batch_count` counts all batches, `open_batch_count` those whose timeout the clock did not reach, `slivers` those
+    with less than a quarter of the messages of their stream's median batch. `batch_messages_...` is how many messages a
+    batch has, `wait_seconds_...` how long a message waits from `received_at` until its batch can close, in batches that
+    the clock closed. `intact_rounds_percent` is how many `Rounds` stay whole. `intact_rounds_percent_...`,
+    `batch_count_...` and `slivers_...` are the same with `split_at = "message"`, `split_at = "midpoint"`,
+    `on_repeat = "keep"`, or `keep` with `window_anchor = "aligned"`. `warning` is Windrow's warning about these rules;
+    among suggested pairs, only the one in force may have a warning. `progress` is called with the number of pairs done
+    and of all pairs.
     """
     fixed = rules or Rules()
     own = suggest_grid(trial, fixed)
@@ -137,7 +137,7 @@ def sweep(
 
 
 def _outcomes(trial: Trial, rules: Rules) -> Row:
-    """Return what the rules make of the messages, and what each choice for repeated types would."""
+    """Return what the rules make of the messages, and what each way to treat repeated types would."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ShortWindowWarning)
         chosen = {name: replace(rules, **choice) for name, choice in CHOICES.items()}
@@ -147,7 +147,7 @@ def _outcomes(trial: Trial, rules: Rules) -> Row:
 
 
 def with_pair(rules: Rules, window: int, max_delay: int) -> tuple[Rules, str | None]:
-    """Return the rules with another window and max_delay, and the warning that they give, if any."""
+    """Return the rules with another window and max_delay, and the warning that they raise, if any."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ShortWindowWarning)
         offset = rules.window_offset % window if window else 0
@@ -160,7 +160,7 @@ def _sort_durations(durations: Durations, name: str) -> list[int]:
 
 
 def suggest_grid(trial: Trial, rules: Rules) -> tuple[list[int], list[int]]:
-    """Return windows and delays (microseconds) that show what the choice does, those of `rules` among them.
+    """Return windows and delays (microseconds) that show the effect of the choice, including those of `rules`.
 
     Windows follow the time between two messages of one type in a stream, because a second one splits a window; with
     `arrival`, each delay has a window that is long enough. Delays follow how old messages were when they were
@@ -186,12 +186,12 @@ def suggest_grid(trial: Trial, rules: Rules) -> tuple[list[int], list[int]]:
 
 
 def round_duration_up(duration: float) -> int:
-    """Return the next round duration that is no shorter, in microseconds."""
+    """Return the shortest round duration that is at least this long, in microseconds."""
     return next((length for length in ROUND if length >= duration), round_up(int(duration) + 1))
 
 
 def round_up(duration: int) -> int:
-    """Return the next duration that one would set, in microseconds."""
+    """Round up to a duration that people would set, in microseconds."""
     return microseconds(ceil_text(duration))
 
 

@@ -1,4 +1,4 @@
-"""A trial: messages prepared once and then batched under any number of rules."""
+"""A trial: messages prepared once, then batched under any number of rules."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ SLIVER = 4
 class Rounds:
     """The rounds of streams whose types repeat: messages closer in event time than half the time between repeats.
 
-    The time between repeats is that of the stream's most frequent type (the median). A round has two messages or
-    more; a duplicate counts once. `place` is that of each row's message in the order of rounds, `start` where each
-    round begins, and `several` tells which have more than one message.
+    The time between repeats is the median of the type that repeats fastest in the stream. A round has two messages or
+    more; a duplicate counts once. `place` is each row's position in the order of rounds, `start` is where each group
+    of close messages begins, and `several` tells which groups are rounds.
     """
 
     place: Numbers
@@ -50,7 +50,7 @@ class Rounds:
 
     @classmethod
     def of(cls, columns: KernelInput) -> Rounds:
-        """Find the rounds, in messages prepared for the kernel."""
+        """Find the rounds in messages prepared for the kernel."""
         numbers = columns.numbers
         streams = columns.start.size - 1
         stream, list_of = np.empty((2, numbers.position_at.size), np.int64)
@@ -70,9 +70,9 @@ class Rounds:
         return cls(place, start, several)
 
     def intact_rounds_percent(self, members: Numbers, sizes: Ints) -> float | None:
-        """Return how many rounds lie in one batch with all their messages, None if there is no round.
+        """Return the percentage of rounds with all their messages in one batch; None if there is no round.
 
-        `members` are the accepted rows batch by batch, `sizes` says how many each batch has.
+        `members` has the accepted rows, batch by batch; `sizes` says how many each batch has.
         """
         if not self.several.any():
             return None
@@ -84,9 +84,9 @@ class Rounds:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Messages as the kernel takes them, `received_at` of each row (microseconds), the last `clock` of each stream.
+    """Messages in the kernel's form, `received_at` of each row (microseconds), and the last `clock` of each stream.
 
-    `refused` counts by reason the messages that no rule sees, `left_out` by source those of wrong clocks.
+    `refused` counts, by reason, the messages that no rule sees; `left_out` counts, by source, those of wrong clocks.
     """
 
     rows: StreamRows
@@ -106,10 +106,10 @@ class Trial:
         latest: int | None = None,
         rules: Rules | None = None,
     ) -> Trial:
-        """Prepare messages, those of one key or source if given; `messages` are as `windrow.batch` takes them.
+        """Prepare messages, those of one key or source if given; `messages` has the form that `windrow.batch` takes.
 
-        All messages of a source move its clock, also those of other keys. A message stamped later than `latest`
-        (microseconds) is refused as `clock_ahead` and moves none. Sources are left out if `rules` (those in force)
+        All messages of a source move its clock, including those of other keys. A message stamped later than `latest`
+        (microseconds) is refused as `clock_ahead` and moves no clock. Sources are left out if `rules` (those in force)
         reject nearly all of their messages: their clocks are wrong. Where that holds for more than half of the sources,
         the rules are to blame, and none is left out. Raises MessagesError, or NotFoundError when there is no message to
         batch.
@@ -143,17 +143,17 @@ class Trial:
 
     @property
     def messages(self) -> int:
-        """How many messages there are, including those that no rule sees."""
+        """The number of messages, including those that no rule sees."""
         return self.received_at.size + sum(self.refused.values())
 
     @property
     def event_time(self) -> Ints:
-        """When each message happened, in microseconds; its order is that of the kernel, not of the rows."""
+        """When each message happened, in microseconds, in the order of the kernel, not of the rows."""
         return self.columns.event_time
 
     @property
     def age(self) -> Ints:
-        """How old each message was when it was processed: what a rule compares with its `max_delay`."""
+        """How old each message was when it was processed, which the rules compare with `max_delay`."""
         return self.columns.processing_time - self.event_time
 
     @property
@@ -200,7 +200,7 @@ def _has(messages: pa.Table, query: dict[str, str]) -> npt.NDArray[np.bool_]:
 
 
 def _wrong_clocks(messages: pa.Table, processing_time: Ints, rows: Ints, rules: Rules) -> dict[str, int]:
-    """Count by source the messages (of `rows`) of sources that the rules reject nearly entirely."""
+    """Count by source the messages (in `rows`) of sources nearly all of whose messages the rules reject."""
     encoded = messages["source"].take(pa.array(rows)).combine_chunks().dictionary_encode()
     age = processing_time[rows] - microseconds(messages["event_time"])[rows]
     number, sources = encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
@@ -212,7 +212,7 @@ def _wrong_clocks(messages: pa.Table, processing_time: Ints, rows: Ints, rules: 
 
 
 def _slivers(stream: Ints, sizes: Ints) -> int:
-    """Count the batches with less than a quarter of the messages of the middle one of their stream."""
+    """Count the batches with less than a quarter of the messages of their stream's median batch."""
     order = np.lexsort((sizes, stream))
     sizes, first = sizes[order], np.flatnonzero(np.diff(stream[order], prepend=-1))
     counts = np.diff(np.append(first, sizes.size))

@@ -1,6 +1,6 @@
 """Derive every decision from the depot's log and the rules, and compare it with the ledger.
 
-Clocks and verdicts are derived in SQL (`relations`), of some streams at a time. The windows of each stream are derived
+Clocks and verdicts are derived in SQL (`relations`), a few streams at a time. The windows of each stream are derived
 message by message (`reference_model`). No code of `windrow.batching`, `clock`, `floors` or `step` is used. Three things
 cannot be derived and are taken from the ledger: how far ticks raised floors, when a flush happened, and which messages
 were ahead of the machine's clock.
@@ -22,7 +22,7 @@ from windrow.verify.report import Difference, Found
 from windrow.verify.snapshot import LedgerContents
 
 MOST = 5_000_000
-MODEL_BYTES = 1_000  # of memory for each message of a stream whose windows are derived, measured
+MODEL_BYTES = 1_000  # measured: the memory for each message of a stream whose windows are derived
 DECIDED = """
 SELECT count(*) FROM judged AS j JOIN streams AS s
     ON s.source IS NOT DISTINCT FROM j.source AND s.key IS NOT DISTINCT FROM j.key WHERE s.whole AND j.batch IS NULL
@@ -32,7 +32,7 @@ NONE = Figures()
 
 @dataclass(frozen=True, slots=True)
 class Derivation:
-    """What the decisions on the messages of a part follow from, besides its rows and the relations `OF_PARTS`."""
+    """What determines the decisions on a part's messages, besides its rows and the relations `OF_PARTS`."""
 
     sources: Mapping[str, SourceHistory]
     choice: StreamChoice
@@ -48,7 +48,7 @@ OF_PARTS = {
 
 @dataclass(frozen=True, slots=True)
 class DecisionCheck:
-    """What was derived of a part: so many `messages` were decided again, so many of them are `placed` in windows.
+    """What was derived for a part: how many `messages` were decided again, and how many of them `placed` in windows.
 
     If `ended`, nothing can be derived.
     """
@@ -61,10 +61,10 @@ class DecisionCheck:
 
 @dataclass(slots=True)
 class Decisions:
-    """The decisions of a ledger version derived again: clocks and rules at once, then streams part by part.
+    """The decisions of a ledger version derived again: clocks and rules first, then streams part by part.
 
-    `messages` were decided again; of the streams in `figures` windows are derived, `placed` messages so far. What was
-    decided up to the microbatch `verified` is taken as right.
+    `messages` counts those decided again, `placed` those placed in windows so far, and `figures` the streams whose
+    windows are derived. Decisions up to the microbatch `verified` are taken as correct.
     """
 
     snapshot: LedgerContents
@@ -86,9 +86,9 @@ class Decisions:
     ) -> None:
         """Check clocks and rules, and choose the streams whose windows are derived.
 
-        These have `most` messages together, None: all; but none has more than there is memory for. `readable` is the
-        first depot version that can be read. `ask` answers questions about all rows of the ledger, `sent` the one about
-        what sources sent.
+        These have `most` messages in total (None: all), and each must fit in memory. `readable` is the first depot
+        version that can be read. `ask` answers queries about all rows of the ledger, `sent` the query for what sources
+        sent.
         """
         if not is_whole(self.snapshot):
             self.findings = [f"the decisions in ledger version {self.snapshot.version}, whose history is not whole"]
@@ -108,7 +108,7 @@ class Decisions:
             self.add(_out_of_range(error))
 
     def add(self, part: DecisionCheck) -> None:
-        """Add what was derived of a part, unless another one has ended it."""
+        """Add what was derived for a part, unless another part ended the derivation."""
         if part.ended:
             self.figures, self.messages, self.placed, self.derivation = NONE, 0, 0, None
             self.findings = [*part.findings]
@@ -123,7 +123,7 @@ def decide_part(
 ) -> DecisionCheck:
     """Derive the decisions on the messages of the loaded part, and compare them with the ledger.
 
-    `progress` is called with the messages whose windows are derived.
+    `progress` is called with the number of messages whose windows are derived.
     """
     if derivation is None:
         return DecisionCheck()
@@ -137,7 +137,7 @@ def decide_part(
 
 
 def _out_of_range(error: Exception) -> DecisionCheck:
-    """Return the one difference for a damaged ledger with values out of range, from which nothing is derived."""
+    """Return the only difference for a damaged ledger with values out of range, from which nothing can be derived."""
     expects = "times and numbers from which the rules can derive the decisions"
     return DecisionCheck([Difference("decisions", expects, first_line(error))], ended=True)
 

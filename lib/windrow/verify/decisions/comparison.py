@@ -1,7 +1,7 @@
-"""Compare what is derived from the log and the rules with what the ledger recorded, for all streams or for a part.
+"""Compare what log and rules determine with what the ledger recorded, for all streams or for a part.
 
-Clocks and rules are those of the history; rejections, batches and their messages are of the loaded part. An example of
-a difference shows both sides, as far as they differ.
+Clocks and rules are those of the history; rejections, batches and their messages are those of the loaded part. An
+example of a difference shows both sides, where they differ.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ SELECT r.source, r.key, h.type, h.event_time, r.window_start, r.part
 FROM batches AS r {OF_STREAM} JOIN held AS h ON h.row = r.row
 WHERE s.chosen
 """
-# What messages are that lie elsewhere.
+# The content of messages that the rules and the ledger place in different batches.
 EXAMPLE = f"""
 SELECT {CONTENT}
 FROM judged AS r JOIN places AS p ON {" AND ".join(f"r.{name} = p.{name}" for name in IDENTITY)}
@@ -105,7 +105,7 @@ ASOF LEFT JOIN cuts AS c ON c.source = m.source AND c.microbatch <= m.microbatch
 RECORDED = """
 SELECT microbatch, source, clock, floor, cut FROM clocks JOIN microbatches USING (microbatch) WHERE readable
 """
-# Ticks that did not raise each floor to the greatest timeout that its source closed, with the floors that they raised.
+# Ticks that did not raise each floor to the greatest timeout they closed for its source, with the raised floors.
 OTHERWISE = f"""
 SELECT m.microbatch, m.kind, m.raised, min(t.floor) AS low, max(t.floor) AS high
 FROM microbatches AS m LEFT JOIN ({TICKED}) AS t ON t.microbatch = m.microbatch
@@ -113,7 +113,7 @@ LEFT JOIN timeouts AS b ON b.closed_microbatch = t.microbatch AND b.source = t.s
 WHERE m.kind = 'tick' AND m.readable
 GROUP BY m.microbatch, m.kind, m.raised HAVING NOT coalesce(bool_and(coalesce(b.timeout_at = t.floor, false)), false)
 """
-# Of these, the ticks that did not raise every lower floor to one time either.
+# Those of these ticks that did not raise every lower floor to one time either.
 TICKS = f"""
 WITH otherwise AS ({OTHERWISE}), lower AS (
     SELECT o.microbatch
@@ -125,7 +125,7 @@ SELECT microbatch, kind FROM otherwise
 WHERE NOT coalesce(low = high, false) OR microbatch IN (SELECT microbatch FROM lower)
 ORDER BY microbatch
 """
-# In a replay the bound is that of the replayed run, so the start of the microbatch does not determine it.
+# In a replay, the bound is that of the replayed run, so the microbatch's start does not determine it.
 OTHERS_AHEAD = """
 SELECT r.id, r.reason, r.missed_by_us, r.floor_raise_us, r.source, r.key, r.type, r.event_time, r.received_at,
     r.processing_time, r.microbatch
@@ -136,7 +136,7 @@ ORDER BY r.id
 
 
 def check_clocks(connection: DuckDBPyConnection, history: MicrobatchHistory) -> Iterator[Difference]:
-    """Check that each microbatch recorded the clocks, floors and cuts that follow from log, ticks and rules."""
+    """Check that each microbatch recorded the clocks, floors and cuts that log, ticks and rules determine."""
     by_log, by_ledger = differing_pairs(connection, EXPECTED, RECORDED, ["microbatch", "source"])
     microbatch, source = (pc.coalesce(by_log[name], by_ledger[name]) for name in ("microbatch", "source"))
     rows = pa.table(
@@ -173,13 +173,13 @@ def check_rules(snapshot: LedgerContents, history: MicrobatchHistory) -> Iterato
 
 
 def check_ahead(connection: DuckDBPyConnection) -> Iterator[Difference]:
-    """Check that all messages of the loaded part that were ahead of the clock in a microbatch missed one bound."""
+    """Check that all messages of the loaded part that a microbatch found ahead of the clock missed the same bound."""
     expects = "ahead of one time in a microbatch"
     yield from difference_in_rows("clock_ahead", expects, execute(connection, OTHERS_AHEAD), "rejections")
 
 
 def check_rejected(connection: DuckDBPyConnection) -> Iterator[Difference]:
-    """Check that the ledger rejects exactly the messages that the rules refuse, for the same reason and by as much."""
+    """Check that the ledger rejects exactly the messages that the rules reject, for the same reason and amount."""
     keys = [*MESSAGE, "depot_version"]
     ours, theirs = differing_pairs(connection, REFUSED, REJECTED, keys)
     if not ours.num_rows:
@@ -198,7 +198,7 @@ def check_rejected(connection: DuckDBPyConnection) -> Iterator[Difference]:
 
 
 def check_windows(connection: DuckDBPyConnection) -> Iterator[Difference]:
-    """Check that the batches of the chosen streams are those that the rules make, opened and closed alike."""
+    """Check that the batches of the chosen streams are those that the rules make, opened and closed in the same way."""
     ours, theirs = differing_pairs(connection, DERIVED, BATCHES, WINDOW)
     if not ours.num_rows:
         return
@@ -212,7 +212,7 @@ def check_windows(connection: DuckDBPyConnection) -> Iterator[Difference]:
 
 
 def check_members(connection: DuckDBPyConnection) -> Iterator[Difference]:
-    """Check that each message is in the batch in which the rules put it."""
+    """Check that each message is in the batch where the rules put it."""
     sides = differing_pairs(connection, PLACED, HELD, IDENTITY)
     both = pc.and_(*(side["part"].is_valid() for side in sides))
     ours, theirs = (side.filter(both) for side in sides)
@@ -238,7 +238,7 @@ def _ids(batches: pa.Table) -> pa.ChunkedArray:
 
 
 def _example(ours: Row, theirs: Row) -> Row:
-    """Return a batch that differs, with the columns that differ from both sides; a side that has none is all NULL."""
+    """Return an example: a batch with the columns that differ, of both sides; a side without the batch is all NULL."""
     there = [side["window_start"] is not None for side in (ours, theirs)]
     names = [name for name in DECIDED if not all(there) or ours[name] != theirs[name]]
     sides = {

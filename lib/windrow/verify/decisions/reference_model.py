@@ -1,7 +1,7 @@
 """A reference model of the rules: derive the windows of a stream, message by message.
 
-`verify` compares the ledger with this model. It is written to be read: it follows the sentences of docs/batching.md in
-their order, and shares no code with `windrow.batching`. Times are microseconds.
+`verify` compares the ledger with this model. It is written to be read: it follows docs/batching.md sentence by
+sentence, and shares no code with `windrow.batching`. Times are microseconds.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class RecordedRules:
 
     @classmethod
     def from_json(cls, text: str) -> RecordedRules:
-        """Read them from JSON. Raises IncompatibleTableError for anything else."""
+        """Parse rules from JSON. Raises IncompatibleTableError for anything else."""
         result = recorded_rules(text)
         return cls(
             window=result["window"],
@@ -64,7 +64,7 @@ class RecordedRules:
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """The accepted messages of a stream in processing order, as plain lists with one element a message."""
+    """The accepted messages of a stream in processing order, as plain lists with one element per message."""
 
     event_time: list[int]
     processing_time: list[int]
@@ -75,7 +75,7 @@ class Messages:
 
 @dataclass(frozen=True, slots=True)
 class RulesChange:
-    """A microbatch that changed the rules or flushed, as one source sees it: the floor `before`, the time `now` in it.
+    """A microbatch that changed the rules or flushed, as one source sees it: the floor `before` and the time `now`.
 
     A flush ends windows at `cut` or earlier.
     """
@@ -92,8 +92,8 @@ class SourceHistory:
     """The history of a source: the heights of its floor, the microbatches that reached them, and the changes.
 
     `rules` and `raised` are indexed by microbatch; a floor is one of `floor_values` + raised, `floor` the last one.
-    From the microbatches `cut_in` on, windows may lie off the calendar up to the `cuts`. What was open after the
-    microbatch `verified` is given.
+    From the microbatches `cut_in` on, windows may lie off the calendar up to the `cuts`. Windows that were open after
+    the microbatch `verified` are taken as correct.
     """
 
     rules: Sequence[RecordedRules]
@@ -109,7 +109,7 @@ class SourceHistory:
 
 @dataclass(slots=True)
 class ReferenceWindow:
-    """An active window; `rows_by_kind` has the rows of each type, several if the rules keep repeats."""
+    """An active window; `rows_by_kind` has the rows of each type, perhaps several if the rules keep repeats."""
 
     start: int
     end: int
@@ -121,7 +121,7 @@ class ReferenceWindow:
 
     @property
     def rows(self) -> list[int]:
-        """Return the rows of all messages."""
+        """Return the rows of all its messages."""
         return list(chain.from_iterable(self.rows_by_kind.values()))
 
 
@@ -136,7 +136,7 @@ class ReferenceStream:
         batches: list[Batch],
         windows: Sequence[ReferenceWindow] = (),
     ) -> None:
-        """Begin with the open windows of the first messages, one for each; the batches are added to `batches`."""
+        """Begin with `windows`, the open window of each of the first messages; append derived batches to `batches`."""
         self._number, self._messages, self._source_history, self._batches = number, messages, source_history, batches
         self._batch_of = [0] * len(messages.microbatch)
         self._active: list[ReferenceWindow] = []
@@ -149,9 +149,9 @@ class ReferenceStream:
         self._active = sorted({window.start: window for window in windows}.values(), key=START)
 
     def derive(self) -> list[int]:
-        """Take the messages in order, and note the batches as they are after the last microbatch.
+        """Process the messages in order, and record the batches as they are after the last microbatch.
 
-        Returns the batch of each message, as its place in the list of batches.
+        Returns the batch of each message, as its index in the list of batches.
         """
         current, messages = 0, self._messages
         columns = zip(messages.event_time, messages.processing_time, messages.kind, messages.microbatch, strict=True)
@@ -169,10 +169,10 @@ class ReferenceStream:
         return self._batch_of
 
     def _take(self, row: int, time: int, now: int, kind: int, microbatch: int) -> None:
-        """Put a message into the window that holds its time; open or split a window where needed."""
+        """Put a message into the window that contains its time; open or split a window if needed."""
         active, rules = self._active, self._rules
         window = active[-1] if active else None
-        if window is None or not window.start <= time < window.end:  # nearly all are in the last one
+        if window is None or not window.start <= time < window.end:  # nearly all messages belong to the last window
             at = self._place(time)
             window = active[at] if at >= 0 and time < active[at].end else self._open(at, time, now, microbatch)
         if kind in window.rows_by_kind and not rules.keeps:
@@ -208,7 +208,7 @@ class ReferenceStream:
         return window
 
     def _cell(self, time: int, now: int, microbatch: int) -> tuple[int, int]:
-        """Return the cell of the calendar with a time, without what a window off the calendar may have had of it."""
+        """Return the calendar cell of a time, minus the part that windows off the calendar may have covered."""
         length, history = self._rules.window, self._source_history
         number = (time - self._rules.window_offset) // length
         start = self._rules.window_offset + number * length
@@ -218,7 +218,7 @@ class ReferenceStream:
         return max(start, min(history.cuts[cuts - 1], now - self._rules.max_delay)), start + length
 
     def _conflict(self, time: int, now: int, twins: list[int]) -> int:
-        """Return where a window splits: between a time and the one of its type before it, or else the one after it."""
+        """Return where a window splits: between a time and the previous one of its type, or else the next one."""
         twin = max((twin for twin in twins if twin < time), default=min(twins))
         earlier, later = min(time, twin), max(time, twin)
         if not self._rules.at_midpoint:
@@ -255,7 +255,7 @@ class ReferenceStream:
             self._split(window, min(later), "size", microbatch)
 
     def _place(self, time: int) -> int:
-        """Return the index of the last active window that does not begin after a time, or -1."""
+        """Return the index of the last active window that begins at or before a time, or -1."""
         return bisect_right(self._active, time, key=START) - 1
 
     def _sweep(self, now: int) -> None:
@@ -269,7 +269,7 @@ class ReferenceStream:
             self._close(window, timeout, "timeout", max(noticed, window.changed_in, self._since))
 
     def _apply_changes(self, microbatch: int) -> None:
-        """Apply the changes of the rules and the flushes up to a microbatch."""
+        """Apply rule changes and flushes up to a microbatch."""
         while self._active and self._next < len(self._changes) and self._changes[self._next].microbatch <= microbatch:
             change = self._changes[self._next]
             self._sweep(change.before)
@@ -281,7 +281,7 @@ class ReferenceStream:
             self._in_force(microbatch, bisect_right(self._changes, microbatch, key=attrgetter("microbatch")))
 
     def _in_force(self, microbatch: int, changes: int) -> None:
-        """Continue under the rules of a microbatch, after so many changes."""
+        """Continue under the rules of a microbatch, with the first `changes` changes applied."""
         self._rules, self._raised = self._source_history.rules[microbatch], self._source_history.raised[microbatch]
         self._next = changes
         self._since = self._changes[changes - 1].microbatch if changes else 0
@@ -294,7 +294,7 @@ class ReferenceStream:
         self._active.clear()
 
     def _close(self, window: ReferenceWindow, closed_at: int, reason: str, closed_microbatch: int) -> None:
-        """Note a closed window, in parts if it is larger than the maximum."""
+        """Record a closed window, in parts if it exceeds the maximum."""
         limit, byte_count = self._rules.max_batch_bytes, self._messages.byte_count
         rows = window.rows
         large = 0 < limit < window.byte_count
@@ -317,7 +317,7 @@ class ReferenceStream:
         return parts
 
     def _leave(self, window: ReferenceWindow) -> None:
-        """Note a window that stays open as its last change wrote it, under the rules of that microbatch."""
+        """Record a window that stays open as its last change wrote it, under the rules of that microbatch."""
         rules, rows = self._source_history.rules[window.changed_in], window.rows
         limit = rules.max_batch_bytes
         oversize = 0 < limit < window.byte_count and any(self._messages.byte_count[row] > limit for row in rows)

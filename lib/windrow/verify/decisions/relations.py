@@ -1,13 +1,13 @@
 """The relations in DuckDB from which decisions are derived. All times are microseconds.
 
-What is given are the tables of `verify.tables`, and of the history `versions`, which microbatch read each depot
-version, `microbatches` with their rules, and `clocks` as they were recorded. What all streams `sent`, from which clocks
-follow, is read first; the verdict on each message then part by part. What depends on all streams of the ledger is
-`OF_LEDGER`, in SQL that Spark knows as well.
+The inputs are the tables of `verify.tables` and, from the history, `versions` (which microbatch read each depot
+version), `microbatches` with their rules, and `clocks` as recorded. What all streams `sent`, which determines the
+clocks, is read first; verdicts on messages follow part by part. `OF_LEDGER` has the relations over all streams of the
+ledger, in SQL that Spark understands as well.
 
 The floor of a source is the greatest of the stamps it sent in earlier depot versions and of the floors that ticks and
 flushes recorded. A larger `max_delay` raises it by the difference: `raised` is the sum of these raises up to a
-microbatch. `height` is a floor without them, so that each step takes the greater of two values.
+microbatch. `height` is a floor minus these raises, so that each step is the greater of two values.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from windrow.verify.tables import with_times
 
 Ask: TypeAlias = Callable[[str], pa.Table]
 
-# Relations of all streams of a ledger: the latest stamp that was not ahead of the machine's clock, as the rejections
-# of a microbatch record it; the cut of a flush, just after the last message of the source that it closed, right if
-# every stream is; and the greatest timeout of what a microbatch closed.
+# Relations over all streams of a ledger: the latest stamp that was not ahead of the machine's clock, as the rejections
+# of a microbatch record it; the cut of a flush, just after the last message of the source that it closed, correct if
+# every stream is; and the greatest timeout that a microbatch closed.
 OF_LEDGER = {
     "ahead": """
         SELECT microbatch, min(received_at - missed_by_us) AS latest FROM all_rejected WHERE reason = 'clock_ahead'
@@ -40,7 +40,7 @@ OF_LEDGER = {
     "GROUP BY closed_microbatch, source",
 }
 
-# What comes of a microbatch of which a version can no longer be read is not derived. `detail` says what makes a message
+# Nothing is derived for a microbatch with a version that can no longer be read. `detail` says what makes a message
 # invalid: a value that cannot be cast, or the first column that is NULL, or else a time that is out of range.
 ARRIVED = f"""
 SELECT *, detail IS NULL AND coalesce(beyond, 0) <= 0 AS good
@@ -63,7 +63,7 @@ FROM (
 )
 """
 
-# What was good of what each source sent in a version.
+# The latest stamp of the good messages that each source sent in a version.
 SENT = f"""
 SELECT source, microbatch, version, max(received_at) AS floor
 FROM ({ARRIVED.format("stream")}) WHERE good GROUP BY source, microbatch, version
@@ -73,8 +73,8 @@ CREATE TABLE sent AS
 SELECT source, microbatch, version, max(floor) AS floor FROM sent_in_parts GROUP BY source, microbatch, version
 """
 
-# Each event that moved a clock, with the floor `before` it, the height after it, and the `clock` after it: the greatest
-# processing time of the source's data. Where versions can no longer be read, it begins with what was recorded last.
+# Each event that moved a clock, with the floor `before` it, and the height and the `clock` after it: the greatest
+# processing time of the source's data. Where versions can no longer be read, the last recorded clock comes first.
 MOVES = """
 CREATE TABLE moves AS
 WITH events AS (
@@ -101,9 +101,9 @@ CREATE TABLE states AS
 SELECT source, microbatch, max(height) AS height, max(clock) AS clock FROM moves GROUP BY source, microbatch
 """
 
-# By source, the event time at which all windows end that may not lie on the calendar, after each event that raised it:
-# a flush, or a change of the rules, before which no window ended later than that of the latest acceptable message.
-# Where versions can no longer be read, it begins with what was recorded last.
+# By source, the event time by which all windows off the calendar end, after each event that raised it: a flush, or a
+# change of the rules, before which no window ended later than that of the latest acceptable message.
+# Where versions can no longer be read, the last recorded cut comes first.
 CUTS = """
 CREATE TABLE cuts AS
 WITH events AS (
@@ -127,9 +127,9 @@ SELECT * FROM highest
 QUALIFY cut IS DISTINCT FROM lag(cut) OVER (PARTITION BY source ORDER BY microbatch)
 """
 
-# The verdict on each message needs no window, only its processing time (`now`) and the messages before: `reason` is
-# NULL for an accepted one. `place` is that among equal ones, in the order of processing, NULL if no other has its hash:
-# few are sorted then. Messages that were open after what is verified come before all others, and have a `batch`.
+# The verdict on each message needs no window, only its processing time (`now`) and the messages before it: `reason` is
+# NULL if it is accepted. `place` is its rank among equal ones, in processing order, and NULL if no other has its hash,
+# so that few are sorted. Messages that were open after what is verified come first, and have a `batch`.
 JUDGED = f"""
 CREATE OR REPLACE TABLE judged AS
 WITH processed AS (
@@ -173,8 +173,8 @@ SELECT source, key, bool_and(whole) AS whole, sum(messages)::BIGINT AS messages,
     SELECT source, key, {gone} = 0 OR coalesce(microbatch > {gone}, false), 0, false FROM {rejected}{others}
 ) GROUP BY source, key
 """
-# The windows of whole streams with `most` accepted messages together are derived, the smallest first, then by name. One
-# that has more than there is `room` for in memory is not.
+# The windows of whole streams are derived, smallest first, then by name, up to `most` accepted messages in total, but
+# not those of a stream with more messages than there is `room` for in memory.
 CHOSEN = """
 SELECT *, messages > {room} AS large, whole AND messages <= {room} AND {within} AS chosen FROM (
     SELECT *, sum(messages) OVER (
@@ -182,8 +182,8 @@ SELECT *, messages > {room} AS large, whole AND messages <= {room} AND {within} 
     ) AS together FROM ({counted})
 )
 """
-# Of the streams with batches: all, whole ones, derived ones; the others of the whole ones and their messages, first
-# those that are too large for the memory; and the messages of those that are chosen.
+# Counts of streams with batches: all, whole ones, derived ones; counts of whole streams not derived and their messages,
+# first of those too large for the memory; and the messages of the chosen streams.
 FIGURES = """
 SELECT count(*) FILTER (WHERE there), count(*) FILTER (WHERE there AND whole),
     count(*) FILTER (WHERE chosen AND messages > 0),
@@ -197,8 +197,8 @@ FIRST_LEFT = """
 SELECT messages, source, key FROM ({0}) WHERE whole AND NOT chosen AND NOT large
 ORDER BY messages, source NULLS FIRST, key NULLS FIRST LIMIT 1
 """
-# The streams of the loaded part; those before `left`, which is the first that is not derived, are chosen. Some have
-# only messages in the depot.
+# The streams of the loaded part; those before `left`, the first stream not derived, are chosen. Some streams have
+# messages only in the depot.
 ARRIVED_STREAMS = """
     UNION ALL
     SELECT DISTINCT source, key, true, 0, false
@@ -212,7 +212,7 @@ SELECT s.*, row_number() OVER (ORDER BY s.source NULLS FIRST, s.key NULLS FIRST)
 FROM ({COUNTED.format(gone="$gone", batches="batches", rejected="rejected", others=ARRIVED_STREAMS)}) AS s
 LEFT JOIN left_streams AS f ON true
 """
-# Equal rows have equal hashes: first these are counted, then only rows whose hashes do not come out even.
+# Equal rows have equal hashes: hashes are counted first, then only rows whose hashes do not balance.
 HASH = "hash(*COLUMNS(* EXCLUDE (sign)))"
 UNEVEN = f"""
 CREATE OR REPLACE TABLE uneven_rows AS
@@ -236,7 +236,7 @@ class Figures(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamChoice:
-    """Which streams are derived: those before the one in `left` (a row or none), of so many messages each at most."""
+    """Which streams are derived: those before the one in `left` (a row or none), with at most `max_messages` each."""
 
     gone: int
     max_messages: int
@@ -244,7 +244,7 @@ class StreamChoice:
 
 
 def relate_history(connection: DuckDBPyConnection, history: MicrobatchHistory, ask: Ask, sent: Ask) -> None:
-    """Create the relations of the history, and of what all streams of the depot sent, as `sent` answers `SENT`."""
+    """Create the relations of the history and, with the answer of `sent` to `SENT`, of what all streams sent."""
     tables = {
         "versions": pa.table({"version": history.version, "microbatch": history.read_in}),
         "microbatches": history.table,
@@ -260,7 +260,7 @@ def relate_history(connection: DuckDBPyConnection, history: MicrobatchHistory, a
 def choose_streams(
     history: MicrobatchHistory, most: int | None, max_messages: int, ask: Ask
 ) -> tuple[Figures, StreamChoice]:
-    """Return the figures of the streams, and which of them are derived: with `most` messages together, None: all."""
+    """Return the figures of the streams, and which streams are derived: `most` messages in total, None: all."""
     gone = 0 if history.verified else history.gone
     of_messages = "(SELECT * FROM all_rejected WHERE of_message)"
     streams = COUNTED.format(gone=gone, batches="all_batches", rejected=of_messages, others="")
@@ -282,9 +282,9 @@ def judge_part(connection: DuckDBPyConnection, choice: StreamChoice) -> None:
 def differing_pairs(
     connection: DuckDBPyConnection, our_query: str, their_query: str, keys: Sequence[str]
 ) -> tuple[pa.Table, pa.Table]:
-    """Return a row of each of two queries for the keys whose rows are not the same in both, in the order of the keys.
+    """Return a row of each of two queries for each key whose rows differ between the two, ordered by key.
 
-    Where a query has no row, all its columns are NULL; NULL equals NULL, and rows that come twice are two.
+    Where a query has no row, all its columns are NULL; NULL equals NULL, and repeated rows count separately.
     """
     names, same = ", ".join(keys), " AND ".join(f"ours.{key} IS NOT DISTINCT FROM theirs.{key}" for key in keys)
     order = ", ".join(f"coalesce(ours.{key}, theirs.{key})" for key in keys)

@@ -1,4 +1,4 @@
-"""The microbatches of a ledger in order, what each source sees of them, and the batches of streams that follow."""
+"""The microbatches of a ledger in order, what each source sees of them, and the resulting batches of streams."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ HEIGHTS = """
 SELECT source, list(microbatch ORDER BY microbatch, version), list(height ORDER BY microbatch, version)
 FROM moves GROUP BY source
 """
-# The accepted messages of the chosen streams in the order in which the rules process them. A type is its number in the
-# order of their bytes.
+# The accepted messages of the chosen streams in the order in which the rules process them. A type is a number, in the
+# byte order of types.
 ACCEPTED = """
 SELECT s.stream, j.row, j.event_time, j.now AS processing_time, t.kind, j.content_bytes AS byte_count, j.microbatch,
     coalesce(j.batch, -1) AS batch
@@ -47,7 +47,7 @@ SOURCES = """
 SELECT DISTINCT s.stream, s.source FROM judged AS j JOIN streams AS s ON s.source = j.source AND s.key = j.key
 WHERE s.chosen AND j.reason IS NULL
 """
-# The windows that were open after what is verified, and in which microbatch each changed last.
+# The windows that were open after what is verified, and the microbatch that last changed each.
 OPENED = """
 SELECT b.row, b.window_start, b.window_end, b.open_reason, b.opened_microbatch, h.microbatch
 FROM batches_open AS b ASOF JOIN history_rows AS h ON h.revision <= b.revision
@@ -61,7 +61,7 @@ class MicrobatchHistory:
     `raised` is the sum by which changes of `max_delay` have raised every floor so far. `version` lists the depot
     versions that were read, in order, `read_in` the microbatch of each. `clocks` has `microbatch, source, clock, floor,
     cut, flushed_at` as recorded. `gone` is the last microbatch with a version that can no longer be read, or the one up
-    to which all is `verified`: what was open after that one is given.
+    to which all is `verified`; what was open after the latter is taken as correct.
     """
 
     kinds: list[str]
@@ -75,9 +75,9 @@ class MicrobatchHistory:
 
     @property
     def table(self) -> pa.Table:
-        """Return a row for each microbatch with kind and rules; `readable` is false for those up to `gone`.
+        """Return a row for each microbatch, with kind and rules; `readable` is false for those up to `gone`.
 
-        `reach` is how far behind the clock a window may end.
+        `reach` is how far after the clock a window may end.
         """
         rules = {name: [getattr(rule, name) for rule in self.rules] for name in ("max_delay", "max_lead")}
         rules["reach"] = [rule.max_lead + rule.window for rule in self.rules]
@@ -86,7 +86,7 @@ class MicrobatchHistory:
         return pa.table(columns | rules)
 
     def changes(self) -> list[int]:
-        """Return the microbatches that changed the rules, and those that flushed."""
+        """Return the microbatches that changed the rules or flushed."""
         return [
             number
             for number in range(1, len(self.kinds))
@@ -130,9 +130,9 @@ def read_history(snapshot: LedgerContents, readable: int, verified: int = 0) -> 
 def derive(
     connection: DuckDBPyConnection, sources: Mapping[str, SourceHistory], progress: Callable[[int], None]
 ) -> int:
-    """Derive the batches of the chosen streams of a part, as `derived`, and the batch of each message, as `placed`.
+    """Derive the batches of a part's chosen streams, as table `derived`, and the batch of each message, as `placed`.
 
-    `progress` is called with the messages done; returns how many they are.
+    `progress` is called with the number of messages done; returns their total.
     """
     columns_of = connection.sql(ACCEPTED).fetchnumpy()
     source_of = dict(connection.sql(SOURCES).fetchall())
@@ -182,7 +182,7 @@ def source_histories(connection: DuckDBPyConnection, history: MicrobatchHistory)
 
 
 def _floors(history: MicrobatchHistory, reached_in: Ints, heights: Ints, microbatch: Ints) -> list[int]:
-    """Return the floors of a source after microbatches; a floor before the first is lower than any other."""
+    """Return the floors of a source after microbatches; before its first floor, a value lower than any floor."""
     place = np.searchsorted(reached_in, microbatch, side="right") - 1
     floors: list[int] = (np.append(heights, NONE)[place] + history.raised[microbatch]).tolist()
     return floors

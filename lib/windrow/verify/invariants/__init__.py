@@ -1,7 +1,7 @@
 """What always holds in a ledger, as SQL: for GX on Spark or DuckDB, for `verify`, and to paste into an editor.
 
-Each invariant is a condition on the rows of a relation, so that one pass over a relation counts what fails for all of
-its invariants. Those that are critical hold whatever is read; the others are about the quality of what was read.
+Each invariant is a condition on the rows of a relation, so that one pass over a relation counts the failures of all its
+invariants. Critical invariants hold for any input; the others are about the quality of the input.
 """
 
 from __future__ import annotations

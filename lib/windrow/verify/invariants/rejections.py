@@ -1,4 +1,4 @@
-"""The invariants of rejections: of messages, by the times and rules recorded with them, and of the format."""
+"""The invariants of rejections: those of messages, by the times and rules recorded with them, and the format's."""
 
 from __future__ import annotations
 

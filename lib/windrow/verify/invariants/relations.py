@@ -1,7 +1,7 @@
-"""Invariants, and the relations that they check: rows of a ledger, joined with what they must agree with.
+"""Invariants, and the relations that they check: rows of a ledger, joined with the rows they must agree with.
 
-An invariant is a condition on each row of a relation, with the statement that finds failing rows. Both use the part of
-Spark SQL that DuckDB supports as well. Durations are in microseconds.
+An invariant is a condition on each row of a relation, with the statement that finds failing rows. Both use the subset
+of Spark SQL that DuckDB also supports. Durations are in microseconds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Severity = Literal["critical", "warning", "info"]
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A query over the views of a ledger; the names of the views are in braces.
+    """A query over the views of a ledger, with the names of the views in braces.
 
     The names of its invariants begin with `prefix`.
     """
@@ -32,11 +32,11 @@ class Relation:
     prefix: str = ""
 
     def over(self, views: Mapping[str, str]) -> str:
-        """Return the SQL over the given views: names, or subqueries in their place."""
+        """Return the SQL over the given views, which are names or subqueries."""
         return textwrap.dedent(self.sql).strip().format_map(views)
 
     def invariant(self, name: str, about: str, shows: str, holds: str, severity: Severity = "critical") -> Invariant:
-        """Return an invariant of its rows."""
+        """Return an invariant of the relation's rows."""
         return Invariant(self.prefix + name, severity, about, self, shows, holds)
 
 
@@ -44,7 +44,7 @@ class Relation:
 class Invariant:
     """A condition on each row of a relation; NULL counts as a failure.
 
-    `about` says it in a sentence; `columns` are shown of a failing row.
+    `about` states the condition in a sentence; `columns` are shown for failing rows.
     """
 
     name: str
@@ -82,8 +82,8 @@ EVER = f"""
     SELECT max(longest) AS longest_ever, collect_set(delay) AS delays
     FROM ({RULES})"""
 
-# What the messages of each row are together; `inside` says it of each batch, and `types` how many of a type are in a
-# window. For `check` DuckDB holds both.
+# Aggregates over the messages of each row; `inside` has them for each batch, and `types` the count of messages per type
+# in a window. For `check`, both are in DuckDB.
 FIGURES = {
     "found": "array_size(messages)",
     "content_bytes": "coalesce(aggregate(transform(messages, one -> coalesce(octet_length(one.type), 0) + {payload}), "
@@ -148,7 +148,7 @@ MESSAGE = Relation(
     """,
 )
 
-# What the format refused is not a message: it has bytes and a place in a raw source, and its reason has this prefix.
+# Rejections of the format are not messages: they have bytes and a place in a raw source, and this reason prefix.
 OF_FORMAT = f"coalesce(substr(j.reason, 1, {len(REFUSED)}), '') = '{REFUSED}'"
 
 REJECTION = Relation(
@@ -274,7 +274,7 @@ TOTAL = Relation(
 
 
 def counting(invariants: Sequence[Invariant], views: Mapping[str, str]) -> list[str]:
-    """Return for each relation the SQL that counts the failing rows of its invariants, in one row of named columns."""
+    """Return, for each relation, SQL that counts the failing rows of its invariants, in one row of named columns."""
     of_relation: dict[Relation, list[str]] = defaultdict(list)
     for invariant in invariants:
         count = f"count(CASE WHEN {invariant.fails} THEN 1 END) AS {invariant.name}"
@@ -291,7 +291,7 @@ def for_duckdb(statement: str) -> str:
 
 
 def identity(kind: str, *texts: str, **numbers: str) -> str:
-    """Return the condition that an id is `kind/component/...`: text columns are encoded, numbers stay as they are."""
+    """Return the condition that an id is `kind/component/...`: text columns are encoded, numbers are not."""
     components = [*map(encode_component, texts), *(f"CAST({number} AS STRING)" for number in numbers.values())]
     return f"id = concat_ws('/', '{kind}', {', '.join(components)})"
 
@@ -305,7 +305,7 @@ def encode_component(column: str) -> str:
 
 
 def payload_bytes(type_: pa.DataType, payload: str, text_bytes: str = "octet_length") -> str:
-    """Return the SQL for the bytes of payloads of a type; `text_bytes` is the function for those of a text."""
+    """Return the SQL for the size of payloads in bytes; `text_bytes` is the function for the size of a text."""
     if pa.types.is_struct(type_):
         return " + ".join(payload_bytes(field.type, f"{payload}.{field.name}", text_bytes) for field in type_)
     if pa.types.is_primitive(type_):

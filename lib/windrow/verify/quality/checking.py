@@ -1,4 +1,4 @@
-"""Check a ledger: read one version once, and validate it against suites with Great Expectations."""
+"""Check a ledger: read one version once, and validate the rows against suites with Great Expectations."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class QualityResult:
-    """The result of `check`: the ledger version, how many rows of each state it has, the outcomes, and the docs."""
+    """The result of `check`: the ledger version, how many rows each state has, the outcomes, and the Data Docs."""
 
     ledger: str
     ledger_version: int
@@ -49,11 +49,11 @@ class QualityResult:
 
     @property
     def empty_states(self) -> tuple[str, ...]:
-        """Return the states without rows, on which every expectation holds."""
+        """Return the states without rows, for which every expectation holds trivially."""
         return tuple(state for state, count in self.row_counts.items() if not count)
 
     def failures(self, severity: str = "critical") -> tuple[Outcome, ...]:
-        """Return the outcomes that do not hold, of this severity or above."""
+        """Return the failed outcomes of this severity or above."""
         least = SEVERITIES.index(severity)
         return tuple(
             outcome for outcome in self.outcomes if not outcome.passed and SEVERITIES.index(outcome.severity) >= least
@@ -61,7 +61,7 @@ class QualityResult:
 
     @property
     def ok(self) -> bool:
-        """Tell whether everything critical holds."""
+        """Tell whether all critical expectations hold."""
         return not self.failures()
 
     def to_dict(self) -> dict[str, Any]:
@@ -83,13 +83,13 @@ def check(
 ) -> QualityResult:
     """Validate the latest version of a ledger, a path or a name, against suites (default: all of this package).
 
-    `max_rejected` and `min_count` are the limits of this package's suites. Without a Spark session DuckDB reads a
-    ledger at a path, and of your own expectations it runs `UnexpectedRowsExpectation`, whose query it translates from
-    Spark SQL; all others need Spark. `docs` is a directory for Data Docs. `progress` is called with what was done, the
-    number of steps done, and of all steps. Call it from one thread at a time and never inside `foreachBatch`: Great
-    Expectations has one name for the rows that its queries read. Raises MissingExtraError, EngineUnavailableError,
-    TableMissingError, IncompatibleTableError, TableUnreadableError, OutputFileError, and ExpectationBrokenError for an
-    expectation that did not run.
+    `max_rejected` and `min_count` are the limits of this package's suites. Without a Spark session, DuckDB reads a
+    ledger at a path; of your own expectations, it runs `UnexpectedRowsExpectation`, whose query is translated from
+    Spark SQL, and all others need Spark. `docs` is a directory for Data Docs. `progress` is called with what was done,
+    the number of steps done, and of all steps. Call `check` from one thread at a time and never inside `foreachBatch`:
+    Great Expectations uses a single name for the rows that its queries read. Raises MissingExtraError,
+    EngineUnavailableError, TableMissingError, IncompatibleTableError, TableUnreadableError, OutputFileError, and
+    ExpectationBrokenError for an expectation that did not run.
     """
     require()
     if docs is not None and Path(docs).exists() and not Path(docs).is_dir():
@@ -120,7 +120,7 @@ def check(
 def _open_rows(
     spark: SparkSession | None, ledger: str, suites: Sequence[ExpectationSuite] | None
 ) -> Iterator[tuple[int, Rows, Rows]]:
-    """Yield the version, and its rows for Windrow's expectations and for those of the user, which may need Spark."""
+    """Yield the version, its rows for Windrow's expectations, and its rows for the user's, which may need Spark."""
     if spark is None:
         from windrow.verify.quality.embedded import embedded_rows
 
@@ -140,7 +140,7 @@ def _need_messages(suites: Sequence[ExpectationSuite]) -> bool:
 
 
 def _without_spark(suite: ExpectationSuite) -> ExpectationSuite:
-    """Return a suite that runs without Spark, in which queries of the user run as those of Windrow do."""
+    """Return a suite that runs without Spark, where the user's queries run like Windrow's."""
     from windrow.verify.quality.expectation import on_any_engine
 
     runnable = [on_any_engine(expectation) for expectation in suite.expectations]
@@ -210,7 +210,7 @@ def _outcome(suite: str, result: Any) -> Outcome:
 
 
 def _first_exception(info: dict[str, Any]) -> str:
-    """Return the message of the first exception: there is one for the expectation, or one for each of its metrics."""
+    """Return the message of the first exception, which is the expectation's or that of one of its metrics."""
     infos = [info, *(part for part in info.values() if isinstance(part, dict))]
     return next((str(info.get("exception_message")) for info in infos if info.get("raised_exception")), "")
 
@@ -223,7 +223,7 @@ def _value(value: Any) -> Any:
 
 
 def _write_data_docs(context: Any, directory: Path) -> str:
-    """Write Data Docs, static pages of all results, and return the path of the first."""
+    """Write Data Docs, static pages with all results, and return the path of the first page."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,7 +1,7 @@
 """The rows of a ledger without Spark: DuckDB runs the translated SQL, and reads each column of the files once.
 
-It holds rows without their messages in memory, and beyond a limit in temporary files. Of messages it holds counts, and
-those that may occur again. Great Expectations, on its engine for pandas, gets a small frame that refers to these rows.
+Rows without their messages are in memory, and beyond a limit in temporary files. Of the messages, only counts are kept,
+and those that may be repeated. Great Expectations, on its pandas engine, gets a small frame that refers to these rows.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     import pandas as pd
 ROWS = "rows"  # the attribute of a pandas frame that refers to the rows
 STATES = {"batches": ("open", "closed"), "rejected": ("rejected",), "books": ("microbatch", *tables.CONTROL)}
-LONG = ("messages", "payload", "content", "digests")  # columns that only an expectation of the user may need
+LONG = ("messages", "payload", "content", "digests")  # columns that only a user's expectation may need
 ASKS_FOR_LONG = re.compile(rf"\b({'|'.join(LONG)})\b|(?i:SELECT\s+|\.)\*")
 ALL = "FROM batches UNION ALL BY NAME FROM rejected UNION ALL BY NAME FROM books"
 BATCHES = ("id", "state", "source", "key", "window_start", "window_end", "messages")
-# All that is needed of messages in one pass over them, by lists, because it takes a fraction of what it takes to group
-# messages by their batch. Only what occurs again can fail, and hashes tell what may: they take little memory.
+# All figures about messages in one pass, with list functions, which take a fraction of the time of grouping messages by
+# batch. Only repeated messages can fail, and hashes, which take little memory, tell which may be repeated.
 CONTENTS = """
 CREATE TEMP TABLE contents AS SELECT id, state, len(times) AS found, coalesce(list_sum(bytes), 0) AS content_bytes,
     list_min(times) AS first_inside, list_max(times) AS last_inside,
@@ -61,7 +61,7 @@ CREATE TEMP TABLE batches_again AS SELECT DISTINCT id FROM (
         USING (type_hash)
 )
 """
-# The messages of the batches that have some that occur again; where there are none, no file is read for them.
+# The messages of batches with repeated ones; if there are none, no file is read.
 EACH = """
 CREATE TEMP TABLE each_message AS SELECT *, hash(hash(source, key), type, event_time) AS message_hash,
     hash(hash(source, key), window_start, type) AS type_hash
@@ -97,7 +97,7 @@ class EmbeddedRows:
         return execute(self.connection, for_duckdb(statement.format(batch=ledger))).read_all()
 
     def batch(self, context: Any, name: str) -> tuple[Any, pd.DataFrame]:
-        """Return a batch definition for pandas, and a frame of one row that refers to these rows."""
+        """Return a batch definition for pandas, and a one-row frame that refers to these rows."""
         import pandas as pd
 
         frame = pd.DataFrame({"ledger": ["ledger"]})
@@ -108,7 +108,7 @@ class EmbeddedRows:
 
 @contextmanager
 def embedded_rows(location: str, with_messages: bool) -> Iterator[tuple[int, EmbeddedRows]]:
-    """Yield the latest version of a ledger at a path and its rows, with what is asked of messages or without.
+    """Yield the latest version of a ledger at a path and its rows, optionally with the tables about messages.
 
     Raises TableMissingError, TableUnreadableError.
     """
@@ -144,7 +144,7 @@ def create_views(connection: DuckDBPyConnection) -> None:
 
 
 def table_columns(columns: Sequence[str], table: str, raw: bool) -> list[str]:
-    """Return those columns of a ledger, `raw` for one over a raw depot, that are held in a table."""
+    """Return the columns that a table gets, out of those of a ledger; `raw` if its depot is a raw depot."""
     own = {
         "batches": tables.BATCH_COLUMNS,
         "rejected": ["state", *tables.REJECTED, *(tables.RAW_REJECTED if raw else [])],

@@ -1,7 +1,7 @@
-"""The invariants as expectations: each is a query for failing rows; one pass counts all invariants of a relation.
+"""The invariants as expectations: each is a query for failing rows; one pass counts the failures of a whole relation.
 
 An `UnexpectedRowsExpectation` runs its query twice, or three times if it fails. Here all expectations on one relation
-share a metric, which Great Expectations computes once: on its engine for Spark, or on the one for pandas, whose frame
+share a metric, which Great Expectations computes once: on its Spark engine, or on its pandas engine with a frame that
 refers to the rows in DuckDB.
 """
 
@@ -25,14 +25,14 @@ from windrow.verify.quality.embedded import ROWS, EmbeddedRows
 from windrow.verify.quality.spark import OVER, SparkRows
 
 EXAMPLES = 20
-OF_MESSAGES = re.compile(r"\{(inside|messages|types)\}")  # the views of messages
+OF_MESSAGES = re.compile(r"\{(inside|messages|types)\}")  # the views about messages
 Rows = EmbeddedRows | SparkRows
 Named = dict[str, Any]
 Found = tuple[int, list[Named]]
 
 
 class LedgerMetric(TableMetricProvider):
-    """A metric over the rows of a ledger, the same on either engine; a class without a name is not registered."""
+    """A metric over the rows of a ledger, the same on both engines; a class without a metric name is not registered."""
 
     @classmethod
     def compute(cls, expectation: Named, rows: Rows) -> Any:
@@ -82,7 +82,7 @@ class SelectedRows(LedgerMetric):
 
 
 class ExpectNoRow(UnexpectedRowsExpectation):
-    """Expect that `unexpected_rows_query` selects no row; it runs once, on either engine, and may select a few rows."""
+    """Expect that `unexpected_rows_query` selects no row; it runs once, on either engine, and should select few."""
 
     metric_dependencies: ClassVar[tuple[str, ...]] = ("windrow.selected_rows",)
 
@@ -109,14 +109,14 @@ def is_of_windrow(expectation: Expectation) -> bool:
 
 
 def needs_messages(expectation: Expectation) -> bool:
-    """Tell whether an expectation is about the messages of batches, and not about a query of the user's."""
+    """Tell whether an expectation is about the messages of batches, and not a user's query."""
     return isinstance(expectation, ExpectInvariant) and bool(
         OF_MESSAGES.search(INVARIANTS[expectation.invariant].relation.sql)
     )
 
 
 def on_any_engine(expectation: Expectation) -> Expectation | None:
-    """Return an expectation that also runs without Spark; None if there is none."""
+    """Return an equivalent expectation that also runs without Spark; None if there is none."""
     if is_of_windrow(expectation):
         return expectation
     own = UnexpectedRowsExpectation._validate  # noqa: SLF001 - an expectation that overrides it is another one

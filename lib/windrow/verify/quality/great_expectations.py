@@ -1,6 +1,6 @@
-"""Import Great Expectations on first use, without its usage statistics, progress bars and log.
+"""Import Great Expectations on first use, without its usage statistics, progress bars and logging.
 
-Importing it takes some four seconds on one core, so a check lets it happen while the ledger is read.
+The import takes about four seconds on one core, so a check runs it while the ledger is read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def library() -> ModuleType:
 
 
 def _prepare() -> None:
-    """Import the deprecated modules of the standard library that it uses, whose warnings are not the user's to mend."""
+    """Import the deprecated stdlib modules that Great Expectations uses; users cannot fix those warnings."""
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
     with warnings.catch_warnings(), suppress(ImportError):  # a later Python will not have them
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -42,7 +42,7 @@ def _prepare() -> None:
 
 
 def require() -> None:
-    """Raise MissingExtraError if it is not installed."""
+    """Raise MissingExtraError if Great Expectations is not installed."""
     if find_spec("great_expectations") is None:
         raise _missing()
 
@@ -54,14 +54,14 @@ def _missing() -> MissingExtraError:
 
 
 def import_meanwhile() -> None:
-    """Begin to import it in another thread; `library` waits for that.
+    """Begin the import in another thread; `library` waits for it.
 
-    Warning filters belong to the whole process, so this thread, not the other, changes them.
+    Warning filters apply to the whole process, so this thread changes them, not the other one.
     """
     _prepare()
 
     def imported() -> None:
-        with suppress(Exception):  # which `library` raises again
+        with suppress(Exception):  # `library` raises it again
             import great_expectations  # noqa: F401
 
     Thread(target=imported, name="windrow-quality", daemon=True).start()
@@ -76,7 +76,7 @@ def fresh_context() -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence its log while the block runs; failures are raised as Windrow's errors."""
+    """Silence the log of Great Expectations inside the block; failures are raised as Windrow's errors."""
     log = logging.getLogger("great_expectations")
     level = log.level
     log.setLevel(logging.CRITICAL + 1)

@@ -1,7 +1,7 @@
 """The critical invariants of a ledger version that is in DuckDB part by part (`verify.tables`).
 
-An invariant of batches or messages joins nothing but rows of one stream, and the history; it is checked part by part.
-The others need no messages, so they are checked over the rows of all streams.
+Invariants of batches or messages join only rows of one stream and the history, so they are checked part by part. The
+others need no messages, so they are checked over the rows of all streams.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BY_STREAM = [
 ]
 OVERALL = [invariant for invariant in CRITICAL if invariant not in BY_STREAM]
 
-# A time that DuckDB cannot represent is NULL, as it is in a table that DuckDB reads.
+# A time that DuckDB cannot represent becomes NULL, as when DuckDB reads a table.
 MACROS = """
 CREATE OR REPLACE MACRO in_range(us) AS CASE WHEN us > -9223372022400000000 AND us < 9223372036854775807 THEN us END;
 CREATE OR REPLACE MACRO as_time(us) AS make_timestamptz(in_range(us));
@@ -33,7 +33,7 @@ BATCHES = """SELECT * REPLACE (as_time(window_start) AS window_start, as_time(wi
     as_time(last_event_time) AS last_event_time) FROM {}"""
 REJECTED = """SELECT * REPLACE (as_time(event_time) AS event_time, as_time(received_at) AS received_at,
     as_time(processing_time) AS processing_time) FROM {}"""
-# What the messages of each batch are together: by the numbers of rows, because ids are long texts.
+# Aggregates over the messages of each batch, by row number, because ids are long texts.
 INSIDE = """
 CREATE OR REPLACE TABLE part.inside AS
 SELECT b.id AS batch, min(b.state) AS state, sum(found) AS found, sum(content_bytes) AS content_bytes,
@@ -53,7 +53,7 @@ FROM (
     ) GROUP BY row
 ) JOIN main.batches AS b USING (row) GROUP BY b.id
 """
-# Only what occurs again can fail, and hashes tell what may.
+# Only repeated messages can fail, and hashes tell which may be repeated.
 HASHES = """
 CREATE OR REPLACE TABLE hashes AS
 SELECT h.rowid AS place, hash(b.stream, h.type, in_range(h.event_time)) AS message_hash,
@@ -111,7 +111,7 @@ VIEWS = {"part": OF_PART, "overall": OF_ALL}
 
 
 def create_views(connection: DuckDBPyConnection, schema: str) -> None:
-    """Create the views of the invariants over the tables of a `part` that is loaded, or over the `overall` ones."""
+    """Create the views of the invariants over the tables of the loaded `part`, or over the `overall` tables."""
     connection.execute(MACROS)
     connection.execute(f"CREATE SCHEMA {schema}")
     for name, query in VIEWS[schema].items():
@@ -119,7 +119,7 @@ def create_views(connection: DuckDBPyConnection, schema: str) -> None:
 
 
 def check_part(connection: DuckDBPyConnection) -> Iterator[Difference]:
-    """Check the invariants of streams, of those of the loaded part."""
+    """Check the invariants of the streams in the loaded part."""
     for statement in OF_MESSAGES:
         connection.execute(statement)
     names = (*OF_PART, "inside", "messages", "types")
@@ -127,13 +127,13 @@ def check_part(connection: DuckDBPyConnection) -> Iterator[Difference]:
 
 
 def check_overall(connection: DuckDBPyConnection) -> Iterator[Difference]:
-    """Check the invariants that need no messages, of all streams."""
+    """Check the invariants that need no messages, over all streams."""
     create_views(connection, "overall")
     return _check(EmbeddedRows(connection), OVERALL, {name: f"overall.{name}" for name in OF_ALL})
 
 
 def check_on_spark(rows: SparkRows) -> Iterator[Difference]:
-    """Check the invariants that need no messages, of all streams of a ledger that Spark reads."""
+    """Check the invariants that need no messages, over all streams of a ledger that Spark reads."""
     inside = "(SELECT state, coalesce(array_size(messages), 0) AS found FROM {batch} WHERE state IN ('open', 'closed'))"
     return _check(rows, OVERALL, {**rows.views, "inside": inside})
 
@@ -141,7 +141,7 @@ def check_on_spark(rows: SparkRows) -> Iterator[Difference]:
 def _check(
     rows: EmbeddedRows | SparkRows, invariants: Sequence[Invariant], views: Mapping[str, str]
 ) -> Iterator[Difference]:
-    """One pass over each relation counts failures, a query then fetches failing rows."""
+    """Count failures in one pass over each relation, then fetch failing rows with a query."""
     failures: dict[str, int] = {}
     for statement in counting(invariants, views):
         failures |= rows.ask(statement).to_pylist()[0]

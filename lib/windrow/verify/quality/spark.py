@@ -1,8 +1,8 @@
 """The rows of a ledger on Spark.
 
-Where Spark cannot cache them, such as on serverless compute, three queries bring them into DuckDB without their
-messages. The first query reads each row once, and of its messages takes figures. The others bring the messages that
-may occur again. So all rows pass through the driver.
+Where Spark cannot cache rows, such as on serverless compute, three queries load them into DuckDB without their
+messages. The first query reads each row once, and computes figures about its messages. The others load the messages
+that may be repeated. So all rows pass through the driver.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from windrow.verify.quality.great_expectations import SITE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-OVER = views("{batch}")  # where Great Expectations puts the ledger
+OVER = views("{batch}")  # Great Expectations puts the ledger here
 EACH = MESSAGES.format(ledger="{batch}")
-# Messages that are in batches several times, or in one and among the duplicates.
+# Messages that are in batches several times, or in a batch and among the duplicates.
 AGAIN = f"""
 SELECT source, key, type, event_time, count(batch) AS times, min(batch) AS first_batch, max(batch) AS last_batch
 FROM (
@@ -75,8 +75,8 @@ class SparkRows:
 def spark_rows(spark: SparkSession, ledger: str) -> Iterator[tuple[int, SparkRows, EmbeddedRows | None]]:
     """Yield the latest version of a ledger and the rows of that version.
 
-    They are on the executors' disks for all queries. If Spark cannot keep them there, as on serverless compute, each
-    query reads them again; so they are also yielded without their messages, in DuckDB.
+    The rows stay on the executors' disks for all queries. If Spark cannot keep them there, as on serverless compute,
+    each query would read them again, so they are also yielded in DuckDB, without their messages.
     """
     from windrow.rows.frame import PersistedFrame
 
@@ -110,7 +110,7 @@ def _pin_version(spark: SparkSession, ledger: str) -> tuple[int, DataFrame]:
 
 @contextmanager
 def _collected_rows(frame: DataFrame) -> Iterator[EmbeddedRows]:
-    """Yield the rows of a ledger that a frame reads, without their messages, in a database."""
+    """Yield the rows of a ledger that a frame reads, without their messages, in DuckDB."""
     from windrow.rows.frame import schema_of
 
     columns = [name for name in frame.columns if name not in LONG]

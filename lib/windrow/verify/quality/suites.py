@@ -48,7 +48,7 @@ def rejected_messages(
 ) -> ExpectationSuite:
     """Return the suite for rejected messages, with your `own` expectations.
 
-    It warns when more than the share `max_rejected` of all messages is rejected. Fewer than `min_count` batches or
+    It warns when the share of rejected messages exceeds `max_rejected`. Fewer than `min_count` batches or
     messages never trigger a warning.
     """
     share = _no_row(

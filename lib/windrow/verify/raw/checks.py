@@ -1,4 +1,4 @@
-"""Check a ledger over a raw depot: where its bytes are, what the format refused, what is unfinished."""
+"""Check a ledger over a raw depot: where its bytes went, what the format refused, and what is unfinished."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLACE = ["id", "reason", "raw_source", "chunk", "offset", "received_at"]
 
 
 def check_raw(snapshot: LedgerContents, depot: DepotMessages) -> Iterator[Difference]:
-    """Check what only such a ledger has and, if its depot can be read, compare it with the depot."""
+    """Check what only the ledger of a raw depot has and, if the depot can be read, compare it with the depot."""
     raw = snapshot.raw
     if raw is None:
         return
@@ -36,7 +36,7 @@ def check_raw(snapshot: LedgerContents, depot: DepotMessages) -> Iterator[Differ
 
 
 def _balance(raw: RawRows) -> Iterator[Difference]:
-    """Check that bytes read = in records + rejected + repeated + unfinished, and that rejections hold the rejected."""
+    """Check bytes read = in records + rejected + repeated + unfinished, and that rejections have the rejected bytes."""
     read, framed, rejected, repeated = (int(pc.sum(raw.byte_count[name]).as_py() or 0) for name in BYTES)
     total = framed + rejected + repeated + bytes_of(raw.partial)
     yield from difference_in_numbers("bytes", read, total, "bytes in records, rejected, repeated and unfinished")
@@ -50,7 +50,7 @@ def _payloads(raw: RawRows) -> Iterator[Difference]:
 
 
 def _ids(raw: RawRows) -> Iterator[Difference]:
-    """Check ids: a record's is its place; a chunk's has its version and its number among equal chunks."""
+    """Check ids: a record's id is its place; a chunk's has its version and its number among equal chunks."""
     rows = raw.rejected
     record = identifier("record", *(rows[name] for name in ("raw_source", "chunk", "offset")))
     parts = pc.extract_regex(rows["id"], r"(?s)^chunk/(?P<version>\d{1,18})/.*/(?P<ordinal>\d{1,18})/[^/]*$")
@@ -99,7 +99,7 @@ def _check_rejections(snapshot: LedgerContents, raw: RawRows, formatted: RawRows
 
 
 def _check_partial_rows(raw: RawRows, formatted: RawRows) -> Iterator[Difference]:
-    """Check that the partial rows hold what is unfinished in the depot."""
+    """Check that the partial rows have the bytes that are unfinished in the depot."""
     expected = "what is unfinished in each raw source"
     missing, other = map(_as_examples, multiset_difference(formatted.partial, raw.partial))
     yield from difference_in_rows("unfinished", expected, missing, "partial rows missing or different in the ledger")
@@ -107,6 +107,6 @@ def _check_partial_rows(raw: RawRows, formatted: RawRows) -> Iterator[Difference
 
 
 def _as_examples(rows: pa.Table) -> pa.Table:
-    """Return rows as examples, with the number of bytes in place of the bytes, which may be many."""
+    """Return rows as examples, with the number of bytes instead of the bytes, which may be many."""
     names = [name for name in (*PLACE, "last", "detail", "microbatch") if name in rows.column_names]
     return rows.select(names).append_column("bytes", pc.binary_length(rows["content"]))

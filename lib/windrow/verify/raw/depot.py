@@ -1,7 +1,7 @@
-"""Format a raw depot again, some raw sources at a time: all versions at once that were read in the same way.
+"""Format a raw depot again, a few raw sources at a time, and at once all versions that were read in the same way.
 
-The ledger read them microbatch by microbatch, in the order in which chunks arrived. The content of a raw source depends
-on neither, so this checks the ledger, although the same code frames and converts.
+The ledger was written microbatch by microbatch, in the order in which chunks arrived. The content of a raw source
+depends on neither, so this checks the ledger, although the same code frames and converts.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ Way = tuple[str | None, str | None]
 def read_raw_depot(
     table: DepotTable, rows: PartedRows, chunks: PartedRows, first: int, last: int, ledger: Ledger
 ) -> DepotMessages:
-    """Read the versions from `first` to `last` in the way that the history of the ledger recorded.
+    """Read the versions from `first` to `last` with the mappings and formats that the ledger's history recorded.
 
-    The `chunks` are parted by raw source, and some sources are formatted at a time. If one version can no longer be
+    The `chunks` are divided by raw source, and a few sources are formatted at a time. If any version can no longer be
     read, none is, because a record may begin in an earlier version. Raises ExpressionError for a mapping that needs
     Spark, TableUnwritableError for a full disk.
     """
@@ -75,7 +75,7 @@ def read_raw_depot(
 
 
 def _format_chunks(rows: pa.Table, ledger: Ledger) -> tuple[list[pa.Table], pa.Table, pa.Table, pa.Table, pa.Table]:
-    """Format all chunks of some raw sources; return messages, `RawRows`, and the places of swallowing records."""
+    """Format all chunks of some raw sources; return messages, tables of `RawRows`, and places of swallowing records."""
     messages, rejected, byte_count = list[pa.Table](), [REJECTED.empty_table()], [BYTES.empty_table()]
     partial, framings = SCHEMA.empty_table(), Framings()
     for (mapping, recorded), versions in _legs(rows, ledger):
@@ -94,7 +94,7 @@ def _format_chunks(rows: pa.Table, ledger: Ledger) -> tuple[list[pa.Table], pa.T
 
 
 def _chunks(table: DepotTable, first: int, last: int, without: Collection[int]) -> Iterator[pa.Table]:
-    """Yield the rows that versions added, without some versions, with `version`."""
+    """Yield the rows that versions added, except those in `without`, with `version`."""
     for added in rows_added_by(table, first, last, list(RAW.names), without):
         yield added.select([*RAW.names, VERSION]).rename_columns(CHUNKS.names).cast(CHUNKS)
 
@@ -140,7 +140,7 @@ def _messages(fields: pa.Table, columns: pa.Schema, mapping: ColumnMapping | Non
 
 
 def _as_rejections(rejects: pa.Table) -> pa.Table:
-    """Return rejections as the ledger has them: the id of a record is its place, that of a chunk has its version."""
+    """Return rejections as the ledger has them: a record's id is its place, and a chunk's id has its version."""
     record = identifier("record", *(rejects[name] for name in ("raw_source", "chunk", "offset")))
     parts = ("arrived_in", "raw_source", "chunk", "ordinal", "reason")
     chunk = identifier("chunk", *(rejects[name] for name in parts))

@@ -1,8 +1,8 @@
-"""Check with a regular expression that a CSV record of several lines is one record, and not one that swallowed others.
+"""Check with a regular expression that a CSV record of several lines is one record and did not swallow others.
 
-Bytes in good records + rejected bytes = bytes read holds also for a record that holds ten lines, because a quote was
-opened by mistake. RFC 4180 (with the declared escape) says what one record is, and the expression is written from it,
-not from the automaton that framed the record. Records of one line, which are nearly all, are not matched.
+The equation bytes in good records + rejected bytes = bytes read also holds if a record contains ten lines because of a
+stray quote. RFC 4180 (with the declared escape) defines a record, and the expression follows this definition, not the
+automaton that framed the record. Records of one line, nearly all of them, are not matched.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ FOUND = PLACE.append(pa.field("form", pa.int64()))
 
 
 class Grammar(NamedTuple):
-    """What one record is, and what ends a line."""
+    """What matches one record, and what ends a line."""
 
     expression: re.Pattern[bytes]
     delimiter: bytes
 
 
 def csv_record(section: FormatSettings) -> re.Pattern[bytes]:
-    """Return the expression that matches one record of CSV, with or without what ends it.
+    """Return the expression that matches one CSV record, with or without its delimiter.
 
-    Behind a value of several lines, a value without quotes holds no quote.
+    After a value of several lines, an unquoted value contains no quote.
     """
     quote, escape, column, end = (
         re.escape(text.encode())
@@ -59,7 +59,7 @@ def csv_record(section: FormatSettings) -> re.Pattern[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Framings:
-    """The bytes that were taken of raw sources, by chunk, and where the reader found records and rejects in them.
+    """The bytes taken from raw sources, by chunk, and where the reader found records and rejects in them.
 
     `form` is the number of the grammar of a record, -1 if there is none.
     """
@@ -69,7 +69,7 @@ class Framings:
     grammars: list[Grammar] = field(default_factory=list)
 
     def add(self, rows: pa.Table, partial: pa.Table, staged: StageResult, format_: Format) -> None:
-        """Add what is staged of rows, given the partial rows before them. Fields named as in `PLACE` hide records."""
+        """Add the staged result of rows, given the partial rows before. Fields named as in `PLACE` hide records."""
         limits, form = format_.limits, -1
         sources = sources_of(partial)
         for name, chunks in chunks_by_source(rows).items():
@@ -89,13 +89,13 @@ class Framings:
             self.places.append(places.cast(FOUND))
 
     def _add_run(self, name: str, run: ByteRun) -> None:
-        """Add the bytes of chunks; those of one chunk may come in several runs."""
+        """Add the bytes of chunks; the bytes of one chunk may come in several runs."""
         bounds = [*run.pieces[:, BEGIN].tolist(), run.buffer.size]
         for chunk, begin, end in zip(run.pieces[:, CHUNK].tolist(), bounds, bounds[1:], strict=False):
             self.contents[name][chunk] += run.buffer[begin:end].tobytes()
 
     def several(self, partial: pa.Table) -> pa.Table:
-        """Return the places (`PLACE`) of good records that are none by the grammar; `partial` is what is unfinished."""
+        """Return the places (`PLACE`) of good records that violate the grammar; `partial` is what is unfinished."""
         if not self.grammars:
             return PLACE.empty_table()
         own = partial.filter(pc.is_valid(partial["framing"]))
@@ -109,7 +109,7 @@ class Framings:
         return pa.Table.from_pylist(wrong, PLACE)
 
     def _wrong(self, name: str, places: pa.Table, rest: int) -> Iterator[dict[str, Any]]:
-        """Yield the wrong records of a source; so many of its last bytes are unfinished."""
+        """Yield the wrong records of a source; its last `rest` bytes are unfinished."""
         numbers = sorted(self.contents[name])
         data = b"".join(self.contents[name][number] for number in numbers)
         base = np.cumsum([0, *(len(self.contents[name][number]) for number in numbers)])
