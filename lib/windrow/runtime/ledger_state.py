@@ -38,7 +38,7 @@ BY_SOURCE = ("source", "clock", "floor", "seen_at")
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The clock of each source: `clock` (greatest T of its data), `floor` (ticks included), `seen_at` (wall time).
+    """For each source `clock` (its greatest processing time), `floor` (ticks included), `seen_at` (wall time).
 
     All windows that may lie off the calendar end at `cut` (UNKNOWN: there is none) or earlier.
     """
