@@ -1,11 +1,11 @@
 """Replay the recorded log into a new ledger, and compare that with the original one.
 
 The content of a ledger follows from the depot and from the ticks, flushes and rules that the ledger recorded. So the
-same depot versions with the same record must give the same result, to the last byte of the canonical form, in
+same depot versions with the same record must produce the same result, to the last byte of the canonical form, in
 microbatches of any size. With other rules, or without the recorded ticks, the comparison shows the effect: which
 batches appear, disappear or change, and where their messages went.
 
-A replay of a part of the log begins with a copy of the ledger as the microbatch before that part left it. Source of the
+A replay of part of the log begins with a copy of the ledger as the microbatch before that part left it. Source of the
 idea: Triceps, which records the actions of the scheduler so that a replay repeats them.
 """
 
@@ -78,10 +78,10 @@ def replay(
     Args:
         settings: The settings that name depot and ledger, by default those of `windrow.toml`.
         into: The path of the new ledger; without it the ledger is deleted after the comparison.
-        rules: Rules in place of the recorded ones.
+        rules: Rules to use instead of the recorded ones.
         ticks: `"fresh"` leaves out recorded ticks and flushes.
         portion: A part of the log; None for all.
-        limit: How many changes and moves the result lists at most.
+        limit: The most changes and moves that the result lists.
         spark: A session to replay with.
         progress: Called with the number of messages done and the total.
 
@@ -94,7 +94,7 @@ def replay(
         TableMissingError: There is no such depot or ledger.
         IncompatibleTableError: A table is not what it must be.
         DepotUnreadableError: The depot no longer has versions that the ledger read.
-        DepotChangedError: The depot has other rows than the ledger read.
+        DepotChangedError: The depot's rows are not those that the ledger read.
         TableUnwritableError: The disk is full.
 
     Example:
@@ -159,9 +159,9 @@ def _require_some(sides: tuple[LedgerDigest, LedgerDigest], streams: Streams) ->
 
 
 def _needed_streams(streams: Streams, legs: Sequence[ReplaySegment]) -> Streams:
-    """Return the streams that must be played so that the chosen ones give the same result as among all.
+    """Return the streams that must be played so that the chosen ones have the same result as among all.
 
-    The keys of a source share its clock, and what a flush cuts depends on all open batches: after a flush the whole
+    The keys of a source share its clock, and the cuts of a flush depend on all open batches: after a flush the whole
     source must be played.
     """
     flushed = any(leg.flushed_at is not None for leg in legs)

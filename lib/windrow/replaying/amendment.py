@@ -1,17 +1,17 @@
 """Amend a ledger: say, in rows of one commit, what its closed batches would be under other rules.
 
 A closed batch never changes. An amendment adds to the ledger, beside the closed batches, *amended* batches, and
-*superseded* rows: each names a batch that amended ones take the place of, or a rejected message that is now in one. So
-who reads closed batches sees nothing of it, and who reads current batches (closed and amended ones that nothing
-supersedes) gets late data without a silent change.
+*superseded* rows: each names a batch that amended ones replace, or a rejected message that is now in one. So readers
+of closed batches do not see the amendment, and readers of current batches (closed and amended ones that nothing
+supersedes) get late data without a silent change.
 
-What the other rules give is in a *branch*: another ledger over the same depot, such as a replay makes. It may let
+The result of the other rules is in a *branch*: another ledger over the same depot, such as a replay makes. It may let
 messages in (`late_messages`), but not take one out of a closed batch: that is refused. Its `max_delay` may not be
-shorter, so that whatever the ledger reads later belongs behind what it amends.
+shorter, so that whatever the ledger reads later belongs after the amended batches.
 
 The branch is compared with the ledger as it was when it had read as much of the depot. Since then the ledger may have
-gone on, but must not have been amended or restored: the commit is fenced, and checks this in the version that it was
-primed with.
+read on, but must not have been amended or restored: the commit is fenced, and checks this in the version that was
+primed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ AT = ("source", "key", "window_start", "window_end", "part")  # columns of a sup
 
 @dataclass(frozen=True, slots=True)
 class _Difference:
-    """What an amendment changes: the batches that go and come, rejections that go, and which amended id each has."""
+    """What an amendment changes: the batches that go and come, rejections that go, and the amended id of each."""
 
     gone: pa.Table
     fresh: pa.Table
@@ -61,7 +61,7 @@ class _Difference:
 
 
 class _CommittedError(UsageError):
-    """The amendment is in the ledger: its reply was lost, or somebody made the same one."""
+    """The amendment is already in the ledger: its reply was lost, or somebody made the same one."""
 
     def __init__(self, microbatch: int) -> None:
         super().__init__("the ledger has this amendment", "")
@@ -71,11 +71,11 @@ class _CommittedError(UsageError):
 def amend(
     settings: Settings, branch: str, streams: Streams | None = None, spark: SparkSession | None = None
 ) -> Amendment:
-    """Amend a ledger by what a branch, the path of another ledger over the same depot, has otherwise.
+    """Amend a ledger by the differences of a branch, the path of another ledger over the same depot.
 
     Args:
         settings: The settings that name depot and ledger.
-        branch: The path of the branch, such as the one that `replay` was told to keep.
+        branch: The path of the branch, such as one that `replay` kept.
         streams: The keys and sources that are amended (`ReplayRange.streams`); None for all.
         spark: A session to commit with.
 
@@ -83,7 +83,7 @@ def amend(
         What was committed.
 
     Raises:
-        SettingsError: The branch's rules would take messages out, or are less patient; it is no branch of the ledger.
+        SettingsError: The branch's rules would take messages out, or are less patient; or it is not a branch.
         TableMissingError: There is no such branch or ledger.
         NotFoundError: The ledger cannot be read as it was when it had read as much as the branch.
         UsageError: Somebody amended or restored the ledger meanwhile.
@@ -135,7 +135,7 @@ def _require_branch(book: Ledger, branch: Ledger) -> None:
 def _pair_batches(old: pa.Table, new: pa.Table, late: pa.Table) -> _Difference:
     """Find the amended batch of each message that is let in, and of the first message of each batch that goes.
 
-    Raises DepotChangedError if the batches that come do not have exactly the messages of those that go, and these.
+    Raises DepotChangedError unless the batches that come have exactly the messages let in and of the batches that go.
     """
     before, after = messages_of(old), messages_of(new)
     among = pa.concat_tables([before.select(list(COLUMNS)), late.select(list(COLUMNS))]).combine_chunks()
@@ -163,7 +163,7 @@ def _change(
 
 
 def _require_same(book: Ledger, difference: _Difference, version: int) -> None:
-    """Raise UsageError if a ledger was amended or restored since it was compared, _CommittedError if by this."""
+    """Raise UsageError if a ledger was amended or restored since the comparison, _CommittedError if by this."""
     number = book.progress().microbatch
     columns, since = "microbatch, kind, token", f"microbatch >= {number:d}"
     try:

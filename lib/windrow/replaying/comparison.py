@@ -2,11 +2,11 @@
 
 1. Rows with equal digests are the same (`DigestTables`).
 2. The rows that differ are read from both ledgers, and put on disk by their streams, so that memory does not grow with
-   the ledgers. The rest is done for as many streams at a time as fit.
-3. Rows are paired: by id (`changed`), then batches with equal messages (`moved`). The rest only `added` or
+   the ledgers. The next steps take as many streams at a time as fit.
+3. Rows are paired: by id (`changed`), then batches with equal messages (`moved`). The others are `added` or
    `removed`.
-4. Messages are compared as multisets. Each has a *place*: the id of its batch, or the reason of its rejection. One that
-   is in another place moved.
+4. Messages are compared as multisets. Each has a *place*: the id of its batch, or the reason of its rejection. A
+   message in another place moved.
 
 To pair rows, both sides are concatenated: the rows before `old_count` are the old ones.
 """
@@ -35,13 +35,13 @@ from windrow.replaying.report import ChangeKind, Comparison, LedgerDigest, Move,
 from windrow.verify.parts import Part as Buckets
 from windrow.verify.parts import PartedRows, divide
 
-COPIES = 4  # as much memory as for a part of `verify`, because here rows are compared in memory
+COPIES = 4  # times the memory of a part of `verify`, because here rows are compared in memory
 KINDS = ("batches", "rejections")
 SEPARATOR = "/"  # in the id of a batch: a place without it is the reason of a rejection
 CONTENT = ("source", "key", "content")  # equal for two batches with the same messages
 T = TypeVar("T")
 SortKey: TypeAlias = tuple[tuple[bool, int | str], ...]
-Listed: TypeAlias = tuple[SortKey, T]  # what differs in a part, with its place in a listing of all parts
+Listed: TypeAlias = tuple[SortKey, T]  # a difference in a part, with its place in a listing of all parts
 COMPARED = [name for name in dict.fromkeys((*canonical.BATCH, *canonical.REJECTED)) if name != "id"]
 
 
@@ -52,7 +52,7 @@ def compare(
     limit: int,
     max_memory_bytes: int,
 ) -> tuple[tuple[LedgerDigest, LedgerDigest], Comparison | None]:
-    """Summarise a part of two ledgers, which so many microbatches made; compare them if their digests differ.
+    """Summarise a part of two ledgers, made by so many `microbatches`; compare them if their digests differ.
 
     The comparison lists at most `limit` changes and moves. Raises TableUnwritableError for a full disk.
     """
@@ -170,7 +170,7 @@ def _pairs(old_rows: pa.Table, new_rows: pa.Table) -> pa.Table:
 
 
 def _with_old_ids(messages: pa.Table, old_rows: pa.Table, new_rows: pa.Table, pairs: pa.Table) -> pa.Table:
-    """Return the new messages, in the place of the old batch where a batch only has another window."""
+    """Return the new messages, in the place of the old batch if a batch only has another window."""
     windows = pairs.filter(pc.equal(pairs["kind"], "moved"))
     old_ids, new_ids = old_rows["id"].take(windows["old"]), new_rows["id"].take(windows["new"])
     place = pc.coalesce(old_ids.take(pc.index_in(messages["place"], new_ids.combine_chunks())), messages["place"])
@@ -201,7 +201,7 @@ def _moves(old_messages: pa.Table, new_messages: pa.Table, limit: int) -> tuple[
     """Compare two tables of messages with their `place`; return how many messages moved, and the first moves by time.
 
     Messages that are equal in every column cannot be told apart, so they are paired in order. Moves between the same
-    two places count as one. Those between reasons are returned beyond the `limit` as well.
+    two places count as one. Moves between reasons are returned even beyond the `limit`.
     """
     messages, old_count = pa.concat_tables([old_messages, new_messages]).combine_chunks(), old_messages.num_rows
     message = codes(canonical.fields([messages[name].combine_chunks() for name in COLUMNS]))
@@ -209,7 +209,7 @@ def _moves(old_messages: pa.Table, new_messages: pa.Table, limit: int) -> tuple[
     stayed = partners(message * (place.max(initial=0) + 1) + place, old_count) >= 0
     rest = np.flatnonzero(~stayed)
     partner = partners(message[rest], int(np.searchsorted(rest, old_count)))
-    once = np.flatnonzero((rest < old_count) | (partner < 0))  # of two partners the old one
+    once = np.flatnonzero((rest < old_count) | (partner < 0))  # the old one of two partners
     row, other = rest[once], np.where(partner >= 0, rest[partner], -1)[once]
     is_old = row < old_count
     old, new = np.where(is_old, row, -1), np.where(is_old, other, row)
@@ -229,7 +229,7 @@ def _moves(old_messages: pa.Table, new_messages: pa.Table, limit: int) -> tuple[
 
 
 def _sort_key(*values: int | str | None) -> SortKey:
-    """Return the place in a listing that is ordered by these values; None is last."""
+    """Return the place in a listing ordered by these values; None is last."""
     return tuple((value is None, "" if value is None else value) for value in values)
 
 
@@ -238,7 +238,7 @@ def _first_in_order(listed: Iterable[Listed[T]], limit: int) -> tuple[T, ...]:
 
 
 def _add_up_moves(moves: Iterable[Listed[Move]]) -> list[Listed[Move]]:
-    """Add up moves between the same two places, which are in several parts if both are reasons."""
+    """Add up moves between the same two places; if both are reasons, these are in several parts."""
     totals: dict[tuple[str | None, str | None], Listed[Move]] = {}
     for at, move in sorted(moves, key=itemgetter(0)):
         earliest, known = totals.get((move.before, move.after), (at, replace(move, message_count=0)))

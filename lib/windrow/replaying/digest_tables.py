@@ -26,7 +26,7 @@ INSERT = "INSERT INTO {} BY NAME SELECT * REPLACE (unhex(digest) AS digest) FROM
 ORDERED = "SELECT id, lower(hex(digest)) AS digest FROM {} ORDER BY id, digest"
 BATCHES = "SELECT count(*) FILTER (state <> 'rejected') FROM {}"
 REJECTED = "SELECT reason, count(*) FROM {} WHERE state = 'rejected' GROUP BY reason ORDER BY reason"
-# The rows that the other ledger does not have, or with another digest.
+# The rows that the other ledger lacks, or has with another digest.
 DIFFERING = """
 CREATE TABLE differing AS
 SELECT 'recorded' AS side, id, microbatch FROM recorded ANTI JOIN replayed USING (id, digest)
@@ -37,7 +37,7 @@ SELECT (SELECT count(*) FROM recorded) - count(*), min(microbatch) FROM differin
 """
 ROWS_AT_ONCE = 100_000
 BLOCK = 8  # pieces of a ledger whose digests are computed together
-MARKS = 1 << 24  # a byte each; with as many differing rows most equal rows are taken for them
+MARKS = 1 << 24  # a byte each; with as many differing rows, most equal rows are mistaken for them
 MARK = f"hash(id) % {MARKS}"
 
 
@@ -79,7 +79,7 @@ class DigestTables:
         return same, first_microbatch
 
     def differing_marks(self) -> npt.NDArray[np.bool_]:
-        """Return for each mark whether a row has it that differs; after `find_differing`."""
+        """Return for each mark whether a differing row has it; after `find_differing`."""
         marked = np.zeros(MARKS, np.bool_)
         marked[self._marks("SELECT DISTINCT {} AS mark FROM differing")] = True
         return marked
@@ -94,7 +94,7 @@ class DigestTables:
 
 
 def _digests(rows: pa.Table, encode: Callable[[pa.RecordBatch], pa.Array]) -> pa.Table:
-    """Return the digests of rows that are encoded so, in the columns of `CREATE`."""
+    """Return the digests of rows, encoded by `encode`, in the columns of `CREATE`."""
     reason = rows["reason"] if "reason" in rows.column_names else pa.nulls(rows.num_rows, pa.string())
     columns = [rows["id"], rows["state"], reason, rows["microbatch"], canonical.digests(encode(one_batch(rows)))]
     return to_plain_types(pa.table(columns, ["id", "state", "reason", "microbatch", "digest"]))

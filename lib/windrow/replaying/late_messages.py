@@ -1,12 +1,12 @@
-"""Find what the rules of a branch let into the closed batches of a ledger.
+"""Find the messages that the rules of a branch let into the closed batches of a ledger.
 
-Ledger and branch read the same messages. So a message that the ledger rejects and the branch does not is in a batch of
-the branch: it is *let in*. Where it belongs in the ledger is a *range*: the window that covers its time, or the gap
-between two windows. Of a range the branch's batches count, cut to it: so other batches stay as they are, even where the
+Ledger and branch read the same messages. So a message that only the ledger rejects is in a batch of the branch: it is
+*let in*. The place in the ledger to which it belongs is a *range*: the window that covers its time, or the gap between
+two windows. Within a range the branch's batches count, cut to the range: so other batches do not change, even where the
 windows of the branch have other borders.
 
 A message counts if nothing of its range is open in the branch, and no window of the stream before it is open in the
-ledger. The rest is left for a later amendment.
+ledger. The others are left for a later amendment.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def late_messages(book: Ledger, branch: Ledger, streams: Streams) -> LateMessage
 
 
 def superseded_ids(ledger: Ledger) -> pa.Array:
-    """Return the ids of what amendments of a ledger supersede."""
+    """Return the ids that a ledger's amendments supersede."""
     return ledger.rows("superseded", "superseded_id")["superseded_id"].combine_chunks()
 
 
@@ -79,13 +79,13 @@ def without(rows: pa.Table, ids: pa.Array) -> pa.Table:
 
 
 def pair_messages(left: pa.Table, right: pa.Table) -> Ints:
-    """Pair equal messages of two tables, each once: the place of the partner in both one after the other, or -1."""
+    """Pair equal messages of two tables, each once: the partner's place in the concatenated tables, or -1."""
     both = pa.concat_tables([left.select(list(COLUMNS)), right.select(list(COLUMNS))]).combine_chunks()
     return partners(codes(canonical.fields([combine_chunks(column) for column in both.columns])), left.num_rows)
 
 
 def batches_in(ledger: Ledger, ranges: Ranges, max_memory_bytes: int) -> pa.Table:
-    """Return the current batches of a ledger of which ranges have a part, whole, with their messages.
+    """Return the current batches of a ledger that overlap with ranges, whole, with their messages.
 
     Raises SettingsError if they do not fit into memory.
     """
@@ -156,7 +156,7 @@ def _range(windows: Sequence[tuple[int, int]], time: int, cut: int) -> tuple[int
 
 
 def _parts(batches: pa.Table, ranges: Ranges) -> tuple[Ints, Ints, Ints]:
-    """Return what ranges have of windows: the row of each batch, and from where to where."""
+    """Return the parts of windows within ranges: the row of each batch, the begin and the end."""
     bounds = [microseconds(batches[name]).tolist() for name in ("window_start", "window_end")]
     parts = [
         (row, *part)
@@ -168,7 +168,7 @@ def _parts(batches: pa.Table, ranges: Ranges) -> tuple[Ints, Ints, Ints]:
 
 
 def _within(ranges: Sequence[tuple[int, int]], begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield what ranges have of a window, as begin and end."""
+    """Yield the parts of a window within ranges, as begin and end."""
     first = max(0, bisect_right(ranges, (begin, LAST)) - 1)
     for low, high in ranges[first:]:
         if low >= end:
@@ -178,7 +178,7 @@ def _within(ranges: Sequence[tuple[int, int]], begin: int, end: int) -> Iterator
 
 
 def cut(batches: pa.Table, ranges: Ranges, max_delay: int) -> pa.Table:
-    """Return what ranges have of batches, under the ids of these windows; of one there may be several parts.
+    """Return the parts of batches within ranges, under the ids of these windows; a batch may have several.
 
     A part times out `max_delay` (microseconds) after its end.
     """

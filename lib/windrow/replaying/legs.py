@@ -1,9 +1,9 @@
 """Find the microbatches to replay, and split their history into legs: depot versions that can be read without a stop.
 
-Within a leg the boundaries of microbatches do not matter: any others give the same result. A new leg begins after a
+Within a leg the boundaries of microbatches do not matter: any others have the same result. A new leg begins after a
 flush or an accepted depot version, or with other rules, another mapping or another format. A microbatch that rejected
-messages as ahead of the clock is a separate leg, because only these decisions depended on the wall clock. The latest
-allowed stamp is taken from the recorded rejections.
+messages as ahead of the clock is a separate leg, because only those decisions depended on the wall clock. The latest
+allowed stamp follows from the recorded rejections.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def find_span(ledger: str, source: Source, start: str | None, end: str | None) -
 
 
 def _version(text: str, source: Source, first: bool) -> int:
-    """Return the depot version for a version or a time: the first version from then on, or the last one before."""
+    """Return the depot version for a version or a time: the first version at or after, or the last one before."""
     if text.isdigit():
         return int(text)
     moment = moments.microseconds(text, "--from" if first else "--to")
@@ -102,7 +102,7 @@ class ReplaySegment:
 
     A message with a stamp after `latest` (microseconds) is ahead of the clock. `ticks` are the floors recorded within
     the leg: depot version read by then, source, microseconds. A flush at the floors `flushed_at` or other rules,
-    `next_rules` (JSON), may end the leg; it may begin behind an `accepted` version, which is not read.
+    `next_rules` (JSON), may end the leg; it may begin after an `accepted` version, which is not read.
     """
 
     rules: str

@@ -1,6 +1,6 @@
 """Create the ledger of a replay, and play legs into it, in ordinary microbatches.
 
-A recorded tick is played in place only if it matters (`ticks`), else the microbatches around it become one.
+A recorded tick is played in place only if it matters (`ticks`), otherwise the microbatches around it become one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from windrow.settings.settings import Settings
 from windrow.source import Source
 from windrow.source.arrivals import Arrivals
 
-BYTES_OF_MESSAGE = 4_000  # of the memory: four times what it takes, because the comparison comes on top
+BYTES_OF_MESSAGE = 4_000  # of memory: four times what a message takes, because the comparison needs more
 
 
 def create_replay_ledger(source: Source, ledger: Ledger, span: MicrobatchRange, rules: str) -> None:
@@ -55,7 +55,7 @@ def create_replay_ledger(source: Source, ledger: Ledger, span: MicrobatchRange, 
 
 
 def require_new(ledger: Ledger) -> None:
-    """Raise IncompatibleTableError if there is a ledger, or a table of states, where that of a replay is to be."""
+    """Raise IncompatibleTableError if a ledger or a table of states exists where that of a replay should be."""
     # guard: replay-into-new-table
     if ledger.table() is not None:
         raise IncompatibleTableError(
@@ -66,7 +66,7 @@ def require_new(ledger: Ledger) -> None:
 def _first(source: Source, span: MicrobatchRange, rules: str) -> pa.Table:
     """Return the first row of a ledger that begins where the original one began.
 
-    If that was given as a time or a count, the first version with messages takes its place: the messages are the same.
+    The first version with messages replaces a time or a count: the messages are the same.
     """
     start_from = span.end.progress().start_from
     if start_from != "beginning":
@@ -86,7 +86,7 @@ def _commit(source: Source, version: int) -> Commit:
 
 
 def local_ledger(ledger: Ledger) -> Ledger:
-    """Return a ledger as delta-rs writes it in this process."""
+    """Return a ledger that delta-rs writes in this process."""
     return ledger_of(EmbeddedEngine(ledger.settings), ledger.settings)
 
 
@@ -109,7 +109,7 @@ class SegmentReplayer:
     def play(self, leg: ReplaySegment) -> None:
         """Play a leg.
 
-        Raises DepotChangedError or DepotUnreadableError if the depot no longer has all that the ledger read.
+        Raises DepotChangedError or DepotUnreadableError if the depot no longer has everything that the ledger read.
         """
         source, ledger = self._tables = self.tables(leg)
         self._change(leg.rules)
@@ -185,7 +185,7 @@ class SegmentReplayer:
             self._report_commit(0)
 
     def _change(self, rules: str) -> None:
-        """Put rules in force, if they are not."""
+        """Put rules into force, unless they are."""
         microbatch = self._microbatch(rules)
         if microbatch.primed.rules != rules:
             self._tick(microbatch.primed.rules)

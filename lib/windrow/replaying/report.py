@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-Ticks = Literal["reuse", "fresh", "merged"]  # with the recorded ticks or events, without, or these and new ones
+Ticks = Literal["reuse", "fresh", "merged"]  # the recorded ticks or events, none of them, or these and new ones
 ChangeKind = Literal["changed", "moved", "removed", "added"]
 
 
@@ -64,7 +64,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What batcher and topology say of a replay. `into` is where the new table is, None if it was deleted.
+    """The common result of a replay of a batcher or topology. `into` locates the new table, None if it was deleted.
 
     `equal`: both tables have the same content, to the last byte of the canonical form.
     """
@@ -90,7 +90,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Amendment:
-    """What an amendment says: batches that others take the place of, these, and rejected messages that they let in.
+    """The counts of an amendment: batches that it supersedes, amended batches, and rejected messages let in.
 
     `microbatch` is the number of the commit, None if there was no difference. `rules` are those of the branch.
     """

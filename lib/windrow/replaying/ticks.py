@@ -1,4 +1,4 @@
-"""Recorded ticks that were not played yet, and which of them matter to the next messages.
+"""Recorded ticks that have not been played yet, and which of them matter to the next messages.
 
 A tick raised the floor of a source after everything up to a depot version was read. It matters if one of the source's
 next messages has an earlier stamp: the processing time of that message is the floor. If all of them are stamped at the

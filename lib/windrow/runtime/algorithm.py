@@ -1,6 +1,6 @@
 """The `Algorithm` protocol: how a microbatch turns messages into ledger rows.
 
-Microbatch and runner prime, plan, commit, fence and retry; the algorithm decides what happens to the messages. The
+The microbatch and the runner prime, plan, commit, fence and retry; the algorithm decides what happens to messages. The
 batcher is one algorithm (`windrow.runtime.batcher`), the functions of a topology are another (`windrow.topology`).
 """
 
@@ -32,8 +32,8 @@ class DepotPlan:
     """What a microbatch takes from a depot: the messages that arrived, and the clocks that follow from them.
 
     `reached` is the position in the depot after the microbatch. `summary` counts the messages by version and source
-    (`summary.summarise_messages`); `arrived` is None if nothing was read. The `fingerprints` are those of the commits
-    of the versions, and perhaps of others.
+    (`summary.summarise_messages`); `arrived` is None if nothing was read. `fingerprints` covers the commits of these
+    versions, and perhaps others.
     """
 
     reached: DepotPosition
@@ -53,11 +53,11 @@ class MicrobatchPlan:
     """What a microbatch will do: the primed state, and what it takes from each depot.
 
     `now` is the wall time at which the first attempt began, and `latest` the greatest stamp that is not ahead of the
-    clock, both in microseconds. `id` is the number that the microbatch had in its first attempt: another one if a pause
-    was recorded since. `depots` has the depots that are read; the one of a batcher is named None and always there.
-    `events` are the events that a replay repeats, None if those that are due fire; `until` is the time up to which it
-    repeats timers, None if that follows from the rest. In step the depots that it reads `overtook` others. The number
-    of the `transaction` tells its appends to outputs from those of other plans.
+    clock, both in microseconds. `id` is the number of the microbatch in its first attempt, which differs if a pause was
+    recorded since. `depots` has the depots that are read; a batcher's depot is named None and always present. `events`
+    are the events that a replay repeats, None if due events fire; `until` is the time up to which it repeats timers,
+    None if that follows from the rest. `overtook` names the depots that it overtakes in step. The `transaction` number
+    distinguishes its appends to outputs from those of other plans.
     """
 
     kind: Kind
@@ -75,7 +75,7 @@ class MicrobatchPlan:
 
     @property
     def only(self) -> DepotPlan:
-        """Return what a batcher takes from its depot."""
+        """Return the plan of a batcher's one depot."""
         return self.depots[None]
 
     @property
@@ -90,7 +90,7 @@ class MicrobatchPlan:
 
     @property
     def flush(self) -> bool:
-        """Tell whether everything that is open is to be finished."""
+        """Tell whether to finish everything that is open."""
         return self.kind == "flush"
 
 
@@ -99,8 +99,8 @@ class Options:
     """Options recorded in a ledger, which override the settings; None means not set. Durations are in microseconds.
 
     `max_messages` limits a microbatch. The runner waits `trigger_interval` between two looks at the depots, and
-    `idle_sleep` after a look that found nothing. If a phase of an attempt takes longer than `phase_timeout`, it
-    is ended, and the attempt repeated.
+    `idle_sleep` after a look that found nothing. A phase that takes longer than `phase_timeout` is cut off, and the
+    attempt repeated.
     """
 
     max_messages: int | None = None
@@ -110,7 +110,7 @@ class Options:
 
 
 class Algorithm(Protocol):
-    """Decides what a microbatch writes, between plan and commit. A failed attempt must leave nothing changed."""
+    """Decides what a microbatch writes, between plan and commit. A failed attempt must change nothing."""
 
     @property
     def settings(self) -> str:
@@ -118,7 +118,7 @@ class Algorithm(Protocol):
 
     @property
     def saved_plans(self) -> SavedPlans | None:
-        """Return where plans are saved, so that all attempts read the same; None if that does not matter."""
+        """Return the saved plans, which make all attempts read the same; None if attempts may differ."""
         return None
 
     def number(self, least: int) -> int:
@@ -146,5 +146,5 @@ class Algorithm(Protocol):
         """Return the floors for a tick that is due at wall time `now` (microseconds); None if no tick is due."""
 
     def cuts_after_change(self, primed: LedgerState) -> Cuts:  # noqa: ARG002 - some have none
-        """Return what a change from the recorded settings to these does to the sources; a topology has none."""
+        """Return how a change from the recorded settings to these affects the sources; a topology has none."""
         return Cuts.none()

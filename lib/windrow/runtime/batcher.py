@@ -23,7 +23,7 @@ from windrow.runtime.processing import process
 
 @dataclass(frozen=True, slots=True)
 class Batcher(Algorithm):
-    """Batches messages by rules, of all streams or `only` those with some values (by column).
+    """Batches messages by rules: all streams, or `only` those with certain values (by column).
 
     An idle tick closes batches that have been overdue for `idle_timeout` (microseconds).
     """
@@ -43,7 +43,7 @@ class Batcher(Algorithm):
         return tables.ledger_schema(depot.payload, raw=depot.raw)
 
     def require(self, primed: LedgerState, depot: TableInfo) -> None:
-        """Raise MessagesError if the ledger has payloads of another type than the depot and the settings give."""
+        """Raise MessagesError if the ledger's payload type differs from that of the depot and the settings."""
         # guard: payload-type
         if depot.payload != primed.payload:
             raise MessagesError(
@@ -78,7 +78,7 @@ class Batcher(Algorithm):
         return timeouts(self.rules, ended) if len(ended.source) else None
 
     def cuts_after_change(self, primed: LedgerState) -> Cuts:
-        """Return what a change from the recorded rules to these does to the sources."""
+        """Return how a change from the recorded rules to these affects the sources."""
         return follow(recorded_rules(primed.rules), self.rules, primed.sources.floors)
 
 

@@ -1,4 +1,4 @@
-"""What is done to a ledger without reading its depots: pause and resume, tick, flush, and other recorded changes."""
+"""Change a ledger without reading its depots: pause and resume, tick, flush, and other recorded changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Change: TypeAlias = tuple[MicrobatchResult, Mapping[str, DepotPosition]]  # rows
 
 
 class Control:
-    """Controls the ledger of a driver. Each call returns the summary of what the driver did so far."""
+    """Controls the ledger of a driver. Each call returns the summary of what the driver has done so far."""
 
     def __init__(self, driver: Driver) -> None:
         """Control the ledger of `driver`."""
@@ -27,7 +27,7 @@ class Control:
 
     @property
     def summary(self) -> RunSummary:
-        """Return what the driver did so far."""
+        """Return what the driver has done so far."""
         return self.driver.summary
 
     def tick(self, to: int | None = None) -> RunSummary:
@@ -49,7 +49,7 @@ class Control:
     def commit_change(self, kind: Kind, work: Callable[[LedgerState], Change]) -> RunSummary:
         """Commit the result of `work` as a microbatch without messages, whether the ledger is paused or not.
 
-        `work` also returns the positions to which it moves in depots.
+        `work` also returns the new positions in depots.
         """
         return self.driver.do(partial(self._commit_change, kind, work))
 
@@ -73,7 +73,7 @@ class Control:
         if due is None and driver.saved_plan() is None:
             return
         planned = driver.begin_attempt(microbatch, {})
-        # Else an earlier attempt read messages, and so will the next round.
+        # Otherwise an earlier attempt read messages, and so will the next round.
         if planned is None or not planned.last_versions:
             driver.record(microbatch.run_tick(due or Floors.empty(), planned=planned))
             driver.forget_plan()

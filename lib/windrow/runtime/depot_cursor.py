@@ -1,9 +1,9 @@
 """How far a run has read a depot, and which depot comes next in a topology that reads its depots in step.
 
-*In step*, a microbatch reads the next version of the depot of which it ends at the earliest clock, and of the next
-versions of other depots what is no later. It waits as long as another depot, which has nothing new, may still send
-something earlier. Of a depot that another topology fills, the position of that topology says so; of any other one, the
-wall clock.
+*In step*, a microbatch reads the next version that ends at the earliest clock, and from the next versions of other
+depots the messages that are no later. It waits as long as a depot without new versions may still send an earlier
+message. For a depot that another topology fills, the position of that topology decides; for any other depot, the wall
+clock.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Prime = Callable[[], MicrobatchAttempt]
 
 
 class VersionRange(NamedTuple):
-    """The times of what is left in a depot version (microseconds): no message is before `first`.
+    """The times of the unread rest of a depot version (microseconds): no message is before `first`.
 
-    `last` is the clock after it, UNKNOWN if it moves none.
+    `last` is the clock after the rest, UNKNOWN if no clock moves.
     """
 
     first: int
@@ -47,7 +47,7 @@ class DepotCursor:
     latest: int = -1  # the last version of the depot when the run last looked
     searched_to: int = -1  # a read up to this version found nothing more
     following: tuple[DepotPosition, VersionRange] | None = (
-        None  # where it was reached, and the times of the version that follows it
+        None  # the position reached, and the times of the version that follows
     )
 
     @property
@@ -68,7 +68,7 @@ class DepotCursor:
 
     @property
     def has_unread(self) -> bool:
-        """Tell whether the depot had versions at the last look that were neither read nor searched."""
+        """Tell whether the depot at the last look had versions that were neither read nor searched."""
         return self.latest > max(self.reached.depot_version, self.searched_to)
 
     def search_again(self) -> None:
@@ -77,9 +77,9 @@ class DepotCursor:
 
 
 class Step(NamedTuple):
-    """The depots of which the next version is read, if any, up to which time (microseconds; None: all of it).
+    """The depots whose next version is read, if any, and up to which time (microseconds; None: all of it).
 
-    They overtake others, which stood still for too long.
+    They overtake the `overtaken`, which stood still for too long.
     """
 
     cursors: tuple[DepotCursor, ...] = ()
@@ -88,7 +88,7 @@ class Step(NamedTuple):
 
 
 def next_in_step(cursors: Sequence[DepotCursor], prime: Prime, max_clock_skew: int) -> Step:
-    """Return what to read next in step: nothing if all is read, or one depot has to wait for another.
+    """Return what to read next in step: nothing if all is read, or a depot has to wait for another.
 
     At equal clocks the smallest `priority` comes first. `max_clock_skew` is in microseconds.
     """
@@ -119,7 +119,7 @@ def next_in_step(cursors: Sequence[DepotCursor], prime: Prime, max_clock_skew: i
 
 
 def _may_overtake(cursor: DepotCursor, feeder: Feeder, first: DepotCursor, time: int, now: int) -> bool | None:
-    """Tell whether the `first` depot, at some time, overtakes another one; None if it has to wait for its feeder."""
+    """Tell whether the `first` depot overtakes another one at `time`; None if it has to wait for the other's feeder."""
     position = feeder.position(now)
     # guard: waits-for-feeder
     if not position.may_reach(time, before=cursor.reader.priority <= first.reader.priority):
@@ -129,7 +129,7 @@ def _may_overtake(cursor: DepotCursor, feeder: Feeder, first: DepotCursor, time:
 
 
 def _next_span(cursor: DepotCursor, prime: Prime, max_clock_skew: int) -> VersionRange | None:
-    """Return the times of what is left in a depot's next version, None if it has no more rows."""
+    """Return the times of the unread rest of a depot's next version, None if there are no more rows."""
     known, source = cursor.reached, cursor.source
     if cursor.following is None or cursor.following[0] != known:
         cursor.following, last_version = None, source.depot().version
@@ -146,7 +146,7 @@ def _next_span(cursor: DepotCursor, prime: Prime, max_clock_skew: int) -> Versio
 
 
 def _span(following: Slice, cursor: DepotCursor, microbatch: MicrobatchAttempt, max_clock_skew: int) -> VersionRange:
-    """Return the times of what is left in a slice."""
+    """Return the times of the unread rest of a slice."""
     state = microbatch.primed.depots[cursor.name]
     summary = following.parse(state.partial).summarise(microbatch.started_at + max_clock_skew)
     last = last_time(summary, FloorsByVersion.plan(summary, state.sources.floors))

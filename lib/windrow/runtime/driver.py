@@ -1,8 +1,8 @@
-"""A driver of one ledger: it primes microbatches, notes what others committed, and tries again what failed.
+"""A driver of one ledger: it primes microbatches, notes what other drivers committed, and retries what failed.
 
 Between two microbatches a driver keeps only the number of failed attempts; everything else is read from the ledger, so
 it may die at any point. `ConcurrentCommitError` says that another driver was faster: this one primes again. Other
-errors count as failed attempts. The states of a driver are on the first page of `windrow.runtime`.
+errors count as failed attempts. `windrow.runtime` lists the states of a driver.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ T = TypeVar("T")
 class RunSummary:
     """What a run did: its microbatches in order, and the maintenance between them.
 
-    `others` counts the microbatches that it found committed meanwhile: by another driver, or by itself when the reply
-    was lost.
+    `others` counts the microbatches that it found already committed: by another driver, or by itself if the reply was
+    lost.
     """
 
     engine: str
@@ -67,7 +67,7 @@ class Driver:
         self.ledger, self.algorithm, self.clock, self.report = ledger, algorithm, clock, report
         self.summary = RunSummary(ledger.engine_name)
         self.retry = Retry(ledger.settings.max_retries, clock, retrying)
-        self._primed: MicrobatchAttempt | None = None  # by `begin_round`, and not used yet
+        self._primed: MicrobatchAttempt | None = None  # primed by `begin_round`, not used yet
         # Token and table version of the ledger: at the last prime, and where it last refused a commit.
         self._primed_at: tuple[str, int] | None = None
         self._refused_at: tuple[str, int] | None = None
@@ -75,8 +75,8 @@ class Driver:
         self.cursors = [DepotCursor(reader, primed.depots[reader.name].reached) for reader in readers]
         self.number, self.options = primed.microbatch, algorithm.options(primed)
         self.settings_recorded = primed.rules == algorithm.settings
-        self._saved_plans = algorithm.saved_plans  # beside the table, which is there now
-        # The state token of the last prime, None in a batcher and after a commit, which leads to another state.
+        self._saved_plans = algorithm.saved_plans  # beside the table, which exists now
+        # The state token of the last prime, None in a batcher and after a commit, which changes the state.
         self._state: str | None = None if self._saved_plans is None else primed.state_token
 
     @property
@@ -95,10 +95,10 @@ class Driver:
         return self.clock.wait(0)
 
     def do(self, work: Callable[[], None]) -> RunSummary:
-        """Do `work` and return the summary; after a failure that may pass, retry with backoff, up to the limit.
+        """Do `work` and return the summary; after a transient failure, retry with backoff, up to the limit.
 
-        ConcurrentCommitError and LedgerBehindError do not count as failures: another driver was faster, and the next
-        prime sees it.
+        ConcurrentCommitError and LedgerBehindError do not count as failures: the ledger has moved, and the next prime
+        sees that.
         """
         while True:
             try:
@@ -114,7 +114,7 @@ class Driver:
             self._primed = None
 
     def in_time(self, work: Callable[[], T]) -> T:
-        """Return what reading the depots returns, which is part of the plan. Raises PhaseTimeoutError."""
+        """Return the result of reading depots, which is part of the plan. Raises PhaseTimeoutError."""
         return run_with_timeout("plan", self.options.phase_timeout, self.ledger.engine.session_at_work, work)
 
     def search_again(self) -> None:
@@ -123,7 +123,7 @@ class Driver:
             cursor.search_again()
 
     def note_refused(self) -> None:
-        """Note that the ledger refused a commit on what was primed last."""
+        """Note that the ledger refused a commit on the last primed state."""
         self._refused_at = self._primed_at
 
     def begin_round(self) -> None:
@@ -165,13 +165,13 @@ class Driver:
         if primed.rules == self.algorithm.settings:
             return False
         self.record(microbatch.run_change(self.algorithm.cuts_after_change(primed)))
-        self.ledger.create_views()  # of a topology, whose states may have other columns now
+        self.ledger.create_views()  # of a topology: its states may have other columns now
         return True
 
     def prime(self, limit: bool = True) -> MicrobatchAttempt:
-        """Prime a microbatch, and note what another driver, or a commit whose reply was lost, did meanwhile.
+        """Prime a microbatch, and note commits since the last prime by another driver, or whose reply was lost.
 
-        Without a `limit` it takes as long as it takes.
+        Without `limit` there is no phase timeout.
         """
         self._primed = None
         timeout = self.options.phase_timeout if limit else None
@@ -203,7 +203,7 @@ class Driver:
         return MicrobatchAttempt(self.ledger, self.sources, self.algorithm, self.clock, self.retry.attempt, timeout)
 
     def _fold(self, primed: LedgerState, fold: Fold) -> None:
-        """Fold the ledger. No run depends on that, as on no maintenance: a failure is told, and tried again later."""
+        """Fold the ledger. No run depends on maintenance: a failure is logged, and the fold is tried again later."""
         try:
             self.ledger.fold(primed.fence, fold)
         except ConcurrentCommitError:
@@ -243,7 +243,7 @@ class Driver:
         return self._saved_plans.load(self._state)
 
     def save_plan(self, planned: SavedPlan) -> bool:
-        """Save the plan of the next microbatch; return whether it stands, because there was no other one."""
+        """Save the plan of the next microbatch; return whether it stands, because there was no other."""
         if self._saved_plans is None or self._state is None:
             return False
         return self._saved_plans.save(self._state, planned) == planned
@@ -257,7 +257,7 @@ class Driver:
     ) -> SavedPlan | None:
         """Return the plan that stands for a microbatch, None in a batcher, whose attempts may differ.
 
-        Raises ConcurrentCommitError if another driver has committed since prime: then the plan is of no use.
+        Raises ConcurrentCommitError if another driver has committed since prime: the plan is then useless.
         """
         if self._saved_plans is None:
             return None

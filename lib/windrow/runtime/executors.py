@@ -1,7 +1,7 @@
 """Process a microbatch on Spark's executors, which join messages and open batches by stream.
 
 The rows stay on the executors; only counts and clocks come to the driver. Each Spark task runs the same pure step as
-the driver, over some of the streams. It also returns the unchanged open batches without messages, to be counted.
+the driver, over some of the streams. It also returns the unchanged open batches, without messages, for counting.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def process_on_executors(
 
 @dataclass(frozen=True, slots=True)
 class ExecutorResult:
-    """What a microbatch on the executors gave: its rows as a frame, or the files with them; and their counts."""
+    """The result of a microbatch on the executors: its rows, as a frame or in files, and their counts."""
 
     rows: DataFrame | pa.Table
     groups: pa.Table
@@ -106,7 +106,7 @@ def _group_rows(rows: DataFrame) -> pa.Table:
 
 
 def persist_rows(rows: DataFrame) -> DataFrame:
-    """Keep rows on the executors until the commit, so that they are not computed twice, for counting and writing.
+    """Keep rows on the executors until the commit, so that counting and writing do not compute them twice.
 
     Serverless cannot keep them and computes them again.
     """
@@ -119,10 +119,10 @@ def persist_rows(rows: DataFrame) -> DataFrame:
 
 
 def _together(messages: DataFrame, batches: DataFrame, parts: int) -> DataFrame:
-    """Return the messages and the open batches with those of a stream in one of so many partitions.
+    """Return messages and open batches in `parts` partitions, each stream in one partition.
 
-    Streams are in buckets, and the open batches of a bucket are packed into a few values of one column. In columns of
-    their own, which are NULL beside each message, they cost Spark more than the messages (`docs/performance.md`).
+    Streams are hashed into buckets, and the open batches of a bucket are packed into a few values of one column. In
+    separate columns, NULL in every message's row, they cost Spark more than the messages (`docs/performance.md`).
     """
     bucket = F.pmod(F.hash("source", "key"), F.lit(parts * BUCKETS_OF_A_PARTITION))
     packed = batches.withColumn(BUCKET, bucket).mapInArrow(_packing, f"`{BUCKET}` INT, `{PACKED}` BINARY")
@@ -146,7 +146,7 @@ def _pack(rows: pa.Table) -> bytes:
 
 
 def _run_step(step: Step, schema: pa.Schema, conformed: Function, both: pa.Table) -> pa.Table:
-    """Return the rows that the step gives for the messages, which `conformed` checks, and open batches of a task."""
+    """Return the rows that the step makes of a task's open batches and its messages, which `conformed` checks."""
     is_message = pc.is_null(both[PACKED])
     messages = both.filter(is_message).drop_columns([BUCKET, PACKED])
     arrived = conformed(messages)

@@ -1,10 +1,10 @@
-"""The microbatch for `writeStream.foreachBatch` of a stream that the user owns: `windrow.foreach_batch`.
+"""The function for `writeStream.foreachBatch` of a stream that the user owns: `windrow.foreach_batch`.
 
 Each frame is appended to the depot in one commit, under the id of the streaming query and the number of the batch; then
-the batcher runs. A batch that Spark repeats finds its commit and appends nothing. The commit records what the batch
-held: if the newest files of a checkpoint are lost, Spark gives a known number to other rows, and these are appended
-under a name of their own. They may be in the depot already, as after the loss of the whole checkpoint, which gives the
-query a new id. The batcher rejects what comes again on record, because its window holds it already or is closed. So
+the batcher runs. If Spark repeats a batch, its commit is found and nothing is appended. The commit records the content
+of the batch: if the newest files of a checkpoint are lost, Spark reuses a known number for other rows, and these are
+appended under a separate name. They may be in the depot already, as after the loss of the whole checkpoint, which gives
+the query a new id. The batcher rejects a repeated message on record, because its window has it already or is closed. So
 every message is in one batch, whatever becomes of the checkpoint.
 """
 
@@ -36,7 +36,7 @@ def foreach_batch(
     observers: Iterable[Observer] = (),
     stream: str | None = None,
 ) -> Callable[[DataFrame, int], None]:
-    """Return a function for `foreachBatch`, which appends a frame to the depot and batches what the depot has.
+    """Return a function for `foreachBatch`, which appends a frame to the depot and runs the batcher.
 
     The depot is created if it does not exist.
 
@@ -44,8 +44,8 @@ def foreach_batch(
         settings: The settings, by default those of `windrow.toml`; `[ingest.columns]` maps the columns of the frame.
         report: Called after each commit, as by `windrow.run`.
         observers: Those of `windrow.run`.
-        stream: The name of the stream, which no other stream into this depot has. Spark Connect needs it, because it
-            hides the id of the query.
+        stream: A name that no other stream into this depot has. It is needed on Spark Connect, which hides the id of
+            the query.
 
     Returns:
         The function, which raises the errors of `windrow.run`, and EngineUnavailableError without a `stream` on Spark
@@ -80,7 +80,7 @@ def foreach_batch(
 
 
 def _query_of(frame: DataFrame) -> str:
-    """Return the transaction id of the streaming query that passed this frame; each checkpoint has another."""
+    """Return the transaction id of the streaming query that passed this frame; each checkpoint has its own."""
     try:
         query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
     except Exception as error:

@@ -1,6 +1,6 @@
 """Read and write the state of a ledger: its `progress` row, the clocks of its sources, its position in the depot.
 
-In a ledger of one depot the `progress` row records how far the depot is read. A ledger of several depots has a row
+In a ledger of one depot, the `progress` row records how far the depot was read. A ledger of several depots has a row
 `depot/<name>` for each, and the rows of a depot's sources carry its name.
 """
 
@@ -32,15 +32,15 @@ from windrow.model.timestamps import microseconds_of
 
 WHOLE = ("token", "microbatch", "paused", "rules")
 STATE_TOKEN = "state_token"
-CLEANED_UP = 3  # so often somebody may clean up while a ledger is read: a guess, once was seen
+CLEANED_UP = 3  # how often somebody may clean up during one read of a ledger: a guess, once was seen
 BY_SOURCE = ("source", "clock", "floor", "seen_at")
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The clock of each source: `clock` (greatest T of its data), `floor` (ticks included), `seen_at` (wall time).
+    """For each source `clock` (its greatest processing time), `floor` (ticks included), `seen_at` (wall time).
 
-    At `cut` (UNKNOWN: there is none) or earlier end all windows that may not lie on the calendar.
+    All windows that may lie off the calendar end at `cut` (UNKNOWN: there is none) or earlier.
     """
 
     source: pa.Array
@@ -94,9 +94,9 @@ class Sources:
 class DepotPosition:
     """How far a ledger has read a depot: up to a version, whose commit the fingerprint identifies.
 
-    The fingerprint is None until a microbatch has read a version. A ledger without a position in the depot has no
-    `depot_id`: the depot was added later, and nothing was read of it. In step the next version may be read in part: its
-    messages up to `part_until` (microseconds).
+    The fingerprint is None until a microbatch has read a version. An empty `depot_id` means that the ledger has no
+    position in the depot: it was added later, and none of it was read. In step, part of the next version may be read:
+    its messages up to `part_until` (microseconds).
     """
 
     depot_id: str = ""
@@ -115,7 +115,7 @@ class DepotPosition:
         return cls(**named, part_until=part, part_fingerprint=row.get("part_fingerprint"))
 
     def to(self, version: int, fingerprint: str | None) -> DepotPosition:
-        """Return the position after a version, which is read whole."""
+        """Return the position after a version that was read whole."""
         return DepotPosition(self.depot_id, self.start_from, version, fingerprint)
 
 
@@ -124,13 +124,13 @@ POSITION = ("depot_id", "start_from", "depot_version", "commit_fingerprint")
 
 @dataclass(frozen=True, slots=True)
 class PartialRows:
-    """The unfinished raw records of a depot, which are read for the raw sources that need them."""
+    """The unfinished raw records of a depot, read only for the raw sources that need them."""
 
     live: Live
     depot: str | None
 
     def __call__(self, sources: pa.Array) -> pa.Table:
-        """Return those of some raw sources, with the ids that they have in the ledger of a batcher."""
+        """Return the records of some raw sources, with the ids that they have in a batcher's ledger."""
         # guard: partial-of-these-sources
         own = self.live.partial(self.depot, sources.unique())
         if self.depot is None:
@@ -142,7 +142,7 @@ class PartialRows:
 
 @dataclass(frozen=True, slots=True)
 class DepotState:
-    """What a ledger knows of a depot: how far it was read, the clocks of its sources, and unfinished raw records."""
+    """What a ledger knows about a depot: how far it was read, the clocks of its sources, and unfinished raw records."""
 
     reached: DepotPosition
     sources: Sources
@@ -151,7 +151,7 @@ class DepotState:
 
 @dataclass(frozen=True, slots=True)
 class LedgerState:
-    """The state that a microbatch starts from. `depots` has the depots by name; the one of a batcher is named None."""
+    """The state that a microbatch starts from. `depots` has the depots by name; a batcher's is named None."""
 
     progress: pa.Table  # the one `progress` row
     depots: Mapping[str | None, DepotState]
@@ -195,10 +195,10 @@ class LedgerState:
 
 
 def _live(ledger: Ledger) -> Live:
-    """Read the live rows, also where somebody cleans up meanwhile.
+    """Read the live rows, even while somebody cleans up.
 
-    A fold and a vacuum by another process may delete the files of a version between looking for it and reading it. The
-    files of the next version are there then. Raises TableUnreadableError.
+    A fold and a vacuum by another process may delete the files of a version after it was looked up and before it is
+    read. The files of the next version exist by then. Raises TableUnreadableError.
     """
     for _ in range(CLEANED_UP):
         # guard: cleaned-up-is-read-again
@@ -228,7 +228,7 @@ def prime(ledger: Ledger, depots: Sequence[str | None] = (None,)) -> LedgerState
 
 
 def _depot_state(control: pa.Table, live: Live, whole: pa.Table, depot: str | None) -> DepotState:
-    """Return what the rows of a ledger say of a depot. Raises IncompatibleTableError."""
+    """Return what the rows of a ledger say about a depot. Raises IncompatibleTableError."""
     position, by_source = _position_rows(control, whole, depot)
     filled = tuple(name for name in POSITION if name != "commit_fingerprint")
     require_filled(position, filled)
@@ -286,8 +286,8 @@ def control_rows(
 ) -> pa.Table:
     """Return the progress row with the `advanced` columns, the positions in depots, and the sources that changed.
 
-    A source has changed if its clock `moved` or if its open batches did (`opened`). Positions that are not in `reached`
-    stay as they are.
+    A source has changed if its clock `moved` or its open batches changed (`opened`). Positions that are not in
+    `reached` stay as they are.
     """
     schema = primed.progress.schema
     kept: dict[str, object] = {name: primed.progress[name] for name in schema.names} | advanced

@@ -2,7 +2,7 @@
 
 A round does this:
 
-1. prime, fold if it is due, and commit the settings if they differ from those that the ledger has recorded;
+1. prime, fold if a fold is due, and commit the settings if they differ from those recorded in the ledger;
 2. while a depot has unread versions: read them, cut them into slices, and run a microbatch for each slice;
 3. at the ends of all depots, an idle tick closes the batches that are overdue;
 4. maintain the tables.
@@ -49,8 +49,8 @@ class PendingDepot(NamedTuple):
 class Runner(Control):
     """Runs microbatches of one ledger, and controls it.
 
-    `maintain` is called between the microbatches of a repeating run, and returns what it did; `called` are the other
-    callbacks, those of `Driver`.
+    `maintain` is called between the microbatches of a repeating run, and returns what it did; `called` has the
+    callbacks of `Driver`.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Runner(Control):
             while not self._is_stopped() and (cursors := self._next()):
                 self.driver.do(partial(self._read, cursors))
                 between()
-            # What an earlier attempt planned without messages comes first: the depots were not read.
+            # A tick that an earlier attempt planned comes first: the depots were not read.
             planned, before = self.driver.saved_plan(), self.driver.number
             if not self._is_stopped() and self.driver.settings.idle_timeout is not None:
                 with suppress(PausedError):
@@ -194,7 +194,7 @@ class Runner(Control):
         return sorted(unread, key=lambda cursor: cursor.reader.priority)
 
     def _read(self, cursors: Sequence[DepotCursor]) -> None:
-        """Read what depots added up to the last look, and process what arrived in all of them together."""
+        """Read what depots added up to the last look, and process the arrivals of all of them together."""
         looked = [(cursor, cursor.latest) for cursor in cursors]
         with ExitStack() as read:
             pending = []
@@ -215,9 +215,9 @@ class Runner(Control):
                 cursor.searched_to = last_version
 
     def _stream(self, cursor: DepotCursor, last_version: int) -> None:
-        """Let Spark's `foreachBatch` process what arrived in the one depot that is read.
+        """Let Spark's `foreachBatch` process what arrived in the only depot.
 
-        Raises EngineUnavailableError for one of several depots, which a microbatch could not have together.
+        Raises EngineUnavailableError for one of several depots, which one microbatch could not read together.
         """
         if len(self.driver.cursors) > 1:
             raise EngineUnavailableError(
@@ -231,7 +231,7 @@ class Runner(Control):
             elsewhere = source.stream(before, last_version, partial(self._handle, cursor))
         except LedgerBehindError:
             # guard: back-seen-elsewhere
-            self.driver.prime()  # where another process found it, this one has yet to learn where it stands
+            self.driver.prime()  # if another process noticed, this one has yet to learn its position
             raise
         if elsewhere:  # on Spark Connect
             for committed in read_committed(self.driver.ledger.history_since(before)):
@@ -275,7 +275,7 @@ class Runner(Control):
     ) -> bool:
         """Run a microbatch over slices; its plan is durable before a function sees them.
 
-        Returns False if an earlier attempt planned to read depots in which nothing was found here.
+        Returns False if an earlier attempt planned to read depots in which this one found nothing.
         """
         latest = microbatch.started_at + self.driver.settings.max_clock_skew
         last_versions = {str(name): max(read.arrived.expected) for name, read in slices.items()}
@@ -309,7 +309,7 @@ class Runner(Control):
 
 
 def _refuse_restored(pending: Sequence[PendingDepot], slices: Mapping[str | None, DepotRead]) -> None:
-    """Raise DepotChangedError if a slice has a RESTORE, unless `on_depot_change` is `ignore`."""
+    """Raise DepotChangedError if a slice contains a RESTORE, unless `on_depot_change` is `ignore`."""
     for cursor, arrivals in pending:
         read = slices.get(cursor.name)
         if read is not None and cursor.source.settings.on_depot_change == "error":
@@ -319,9 +319,9 @@ def _refuse_restored(pending: Sequence[PendingDepot], slices: Mapping[str | None
 def _end_positions(
     pending: Sequence[PendingDepot], slices: Mapping[str | None, DepotRead]
 ) -> dict[str | None, DepotPosition]:
-    """Return the positions at the ends of depots that were read, and had no rows.
+    """Return the end positions of depots that were read and had no rows.
 
-    Else a state of another topology that never changes would be read from its beginning each time, as long as it can.
+    Otherwise another topology's state that never changes would be read from its beginning each time, if it still can.
     """
     passed = {}
     for cursor, arrivals in pending:

@@ -1,4 +1,4 @@
-"""Maintain tables: fold, compact small files, delete old files and log entries. No row that counts goes.
+"""Maintain tables: fold, compact small files, delete old files and log entries. No row that counts is lost.
 
 Microbatches write many small files, and every reader opens all of them. In a ledger a fold replaces the live rows, and
 compaction merges only files of final rows, which no microbatch reads; in a depot it merges any files. Replaced files
@@ -49,7 +49,7 @@ def maintain(
     progress: Progress = lambda table, step: None,
     by_command: bool = True,
 ) -> list[MaintenanceResult]:
-    """Maintain ledger and depots (or `only` them) during runs, and return what was done to each.
+    """Maintain ledger and depots (or `only` one of the two) during runs, and return what was done to each.
 
     `now` is the wall time in microseconds. A dry run changes nothing. `progress` is called before each step; if it
     raises, the earlier steps are complete. Unless a command asked for it (`by_command`), a table whose retention
@@ -81,10 +81,10 @@ def fold(ledger: Ledger, dry_run: bool = False) -> int:
 
 
 def tidy_ledger(ledger: Ledger, progress: Progress = lambda table, step: None) -> MaintenanceResult:
-    """Compact the files of the ledger's final rows that are smaller than SMALL, which recent microbatches wrote.
+    """Compact the ledger's files of final rows that are smaller than SMALL, which recent microbatches wrote.
 
-    Each compaction also rewrites the last file that is not full, and the replaced file stays for `retention`. With
-    files of any size, hourly compactions would soon occupy more than all rows. `progress` and errors are those of
+    Each compaction also rewrites the last file that is not full, and the replaced file stays for `retention`. If files
+    of any size were compacted hourly, they would soon occupy more than all rows. `progress` and errors are those of
     `maintain`.
     """
     table = _Table("ledger", ledger.maintenance(), ledger.settings, False, partial(progress, "ledger"))
@@ -106,7 +106,7 @@ class _Table:
     progress: Callable[[str], None]
 
     def maintain(self, partitions: Sequence[str | None]) -> MaintenanceResult:
-        """Do the steps in an order in which no step removes what another one created."""
+        """Do the steps in an order in which none removes what another created."""
         retention = self.settings.retention
         self.progress("retention")
         changed = not self.keeps()
@@ -130,7 +130,7 @@ class _Table:
         return tables.retention_properties(self.settings.retention).items() <= self.maintenance.properties().items()
 
     def other_retention(self, by_command: bool) -> str | None:
-        """Return why a table that no command named is left alone, None if it has the set retention."""
+        """Return why a table that no command asked for is left alone, None if it is not."""
         # guard: retention-unchanged
         if not by_command and not self.keeps():
             return f"its retention is not the setting's {self.settings.retention}; `windrow maintain` sets it"
@@ -187,8 +187,8 @@ def _still_needed(source: Source, ledger: Ledger, table: _Table, now: int) -> st
     A version is needed if a ledger has yet to read it, or would read it again after a RESTORE to any ledger version
     within `retention`. Even a compaction is unsafe then, because Delta may trim the log with any commit. A version is
     as old as its commit or its log file, whichever is older, because Delta trims by the file. It counts as old
-    `headstart` before its time, because a compaction takes a while; for the ledger `retention` ends two headstarts
-    earlier, or a depot in use would always have a version that was read too late.
+    `headstart` early, because a compaction takes a while; for the ledger `retention` ends two headstarts early,
+    because otherwise a depot in use would always have a version that was read too late.
     """
     retention = microseconds(table.settings.retention, "retention")
     headstart = min(HEADSTART, retention // 10)
@@ -206,7 +206,7 @@ def _still_needed(source: Source, ledger: Ledger, table: _Table, now: int) -> st
 
 
 def _least_reached(depot: str, ledger: Ledger, before: int) -> tuple[int, str]:
-    """Return which version of the depot of this id all ledgers had read at time `before`, and which was least far."""
+    """Return the version of the depot of this id that all ledgers had read by `before`, and the one furthest behind."""
     own = ledger.maintenance().depot_version_before(before, depot) if ledger.table() else -1
     others = [
         (ledger.maintenance(other).depot_version_before(before, depot), f"the ledger at {other}")
@@ -222,7 +222,7 @@ def _sum(counts: Sequence[int | None]) -> int | None:
 
 
 class BackgroundMaintenance:
-    """Maintains the tables when it is called between microbatches and the time has come."""
+    """Maintains the tables when it is called between microbatches and maintenance is due."""
 
     def __init__(
         self,
@@ -237,7 +237,7 @@ class BackgroundMaintenance:
         self._all_due = 0.0
 
     def __call__(self) -> list[MaintenanceResult]:
-        """Return what was done to each table; an empty list before the time has come or when a stop was requested."""
+        """Return what was done to each table; an empty list if nothing is due or a stop was requested."""
         every = self._ledger.settings.run.maintenance_interval
         if every is None:
             return []
@@ -257,7 +257,7 @@ class BackgroundMaintenance:
         return [result for result in results if result is not None]
 
     def _time_left(self, every: int) -> int:
-        """Return how much is left (microseconds) of the interval that an earlier process began, by the ledger's log.
+        """Return how much is left (microseconds) of an interval that an earlier process began, by the ledger's log.
 
         The log does not record maintenance that had nothing to compact; in that case nothing is left.
         """

@@ -2,11 +2,11 @@
 
 A microbatch knows depots, a ledger and an *algorithm*, but not what the algorithm does with the messages. A batcher
 has one depot, a topology may have several, and one commit moves all of them. A `Source` reads and a `Ledger` writes;
-everything decided here is decided over Arrow tables.
+all decisions here are made on Arrow tables.
 
-1. `prime` reads the state of the ledger, all of one table version.
+1. `prime` reads the state of the ledger, all from one table version.
 2. `plan` counts the messages, checks the count against the depot's own log, and computes the floors.
-3. `process` calls the algorithm, which reads the rows that can change, of the same table version.
+3. `process` calls the algorithm, which reads the rows that can change, from the same table version.
 4. `commit` writes all changes in one transaction, fenced by the primed token.
 
 A failure before the commit leaves nothing behind; the next `prime` finds a commit whose reply was lost.
@@ -54,7 +54,7 @@ COUNTED = ("accepted", "rejected", "opened", "closed")  # of the whole microbatc
 
 @dataclass(frozen=True, slots=True)
 class DepotRead:
-    """What a microbatch reads of a depot: the next versions, and the fingerprints of their commits."""
+    """What a microbatch reads from a depot: the next versions, and the fingerprints of their commits."""
 
     arrived: Slice
     fingerprints: Mapping[int, str]
@@ -72,7 +72,7 @@ class MicrobatchAttempt:
         attempt: int = 1,
         timeout: int | None = None,
     ) -> None:
-        """Read the live rows, in `timeout` microseconds; `sources` are depots by name, that of a batcher is None."""
+        """Read the live rows within `timeout` microseconds; `sources` has depots by name, a batcher's under None."""
         self._ledger, self._sources, self._algorithm = ledger, sources, algorithm
         self._clock, self.attempt = clock, attempt
         self._phase_began = clock.elapsed()
@@ -84,7 +84,7 @@ class MicrobatchAttempt:
         self._end_phase("prime_ms")
 
     def require_latest(self) -> None:
-        """Raise ConcurrentCommitError if the ledger has another version than the one that was primed."""
+        """Raise ConcurrentCommitError if the ledger's version is no longer the primed one."""
         table = self._ledger.table()
         if table is None or table.version != self.primed.fence.table_version:
             raise ConcurrentCommitError(
@@ -104,7 +104,7 @@ class MicrobatchAttempt:
         passed: Mapping[str | None, DepotPosition] | None = None,
         until: int | None = None,
     ) -> CommittedMicrobatch:
-        """Process what was read of the depots; messages that are stamped after `latest` are ahead of the clock.
+        """Process what was read from the depots; messages stamped after `latest` are ahead of the clock.
 
         `planned` is what all attempts of a topology have in common, `passed` the positions in depots that had no rows.
         In step, messages after `until` (microseconds) are left for later.
@@ -142,7 +142,7 @@ class MicrobatchAttempt:
         return plan_version_part(plan, known, latest, until)
 
     def run_change(self, cuts: Cuts) -> CommittedMicrobatch:
-        """Put the settings of the algorithm in force, with what the change does to the sources."""
+        """Put the algorithm's settings into force, with the effect of the change on the sources."""
         return self.run_tick(Floors(cuts.source, cuts.floor), "rules", cuts=Floors(cuts.source, cuts.cut))
 
     def run_tick(
@@ -154,8 +154,7 @@ class MicrobatchAttempt:
     ) -> CommittedMicrobatch:
         """Raise floors without messages, which closes overdue batches; a `flush` closes all open batches.
 
-        In a topology, which has no floors to raise, a tick fires events. `cuts` are those that a change of the rules
-        brings.
+        In a topology, which has no floors to raise, a tick fires events. `cuts` come from a change of the rules.
         """
         self._phase_began = self._clock.elapsed()
         depots = self._raise_floors(floors)
@@ -170,7 +169,7 @@ class MicrobatchAttempt:
         return self._commit(plan, processed, moved)
 
     def _raise_floors(self, floors: Floors) -> dict[str | None, DepotPlan]:
-        """Return the depot of a batcher with raised floors; nothing in a topology."""
+        """Return the plan of a batcher's depot with raised floors; nothing in a topology."""
         known = self.primed.depots.get(None)
         if known is None:
             return {}
@@ -214,9 +213,9 @@ class MicrobatchAttempt:
         return plan
 
     def _process(self, plan: MicrobatchPlan) -> MicrobatchResult:
-        """Call the algorithm within the limit; what calls none has no limit, so that the option can be raised.
+        """Call the algorithm within the limit; commits that call none have no limit, so that the option can be raised.
 
-        If it cannot write because another driver was faster, that is no failure: raises ConcurrentCommitError then.
+        If it cannot write because another driver was faster, that is not a failure: raises ConcurrentCommitError.
         """
         self._require_in_time()
         try:
@@ -266,7 +265,7 @@ class MicrobatchAttempt:
         rows = pa.concat_tables([control, history])
         note = _commit_note(committed, token)
         if plan.kind in KEEPS_RULES:
-            self._timeout = None  # no function was called; and it may be the commit that raises the limit
+            self._timeout = None  # no function was called, and this commit may be raising the limit
         written = self._in_time(
             "commit", lambda: self._ledger.commit(processed, rows, self.primed.fence, self.primed.token, note)
         )
@@ -277,7 +276,7 @@ class MicrobatchAttempt:
         return replace(committed, lag_ms=_lag(plan, self._clock.now()), commit_ms=self._phases["commit_ms"])
 
     def _describe_commit(self, plan: MicrobatchPlan, processed: MicrobatchResult) -> CommittedMicrobatch:
-        """Return what the commit will have done, without what is known only afterwards."""
+        """Describe the commit before it happens, without what is known only afterwards."""
         messages, counts = plan.messages, processed.counts
         versions = {name: depot.reached.depot_version for name, depot in plan.depots.items()}
         depot_version = versions.pop(None, None)
@@ -314,8 +313,8 @@ class MicrobatchAttempt:
     ) -> pa.Table:
         """Return the history: what was read, decided and moved, under which rules, and how long it took.
 
-        There is a row for each depot that was read. The counts of the whole microbatch are in the first one. The token
-        tells this microbatch from one that gets the same number after a RESTORE. Each row goes on with the chain.
+        There is a row for each depot that was read; the first has the counts of the whole microbatch. The token
+        distinguishes this microbatch from one with the same number after a RESTORE. Each row continues the chain.
         """
         common: dict[str, object] = {
             **committed.history(),
@@ -339,7 +338,7 @@ class MicrobatchAttempt:
         return link_rows(pa.concat_tables(rows), self.primed.chain)
 
     def _in_time(self, phase: str, work: Callable[[], T]) -> T:
-        """Return what reading or committing returns. Raises PhaseTimeoutError."""
+        """Return the result of reading or committing. Raises PhaseTimeoutError."""
         try:
             return run_with_timeout(phase, self._timeout, self._ledger.engine.session_at_work, work)
         except PhaseTimeoutError:
@@ -375,9 +374,9 @@ def _lag(plan: MicrobatchPlan, now: int) -> float | None:
 def _of_depot(
     source: Source | None, name: str | None, plan: DepotPlan, moved: Sources, flush: bool
 ) -> dict[str, object]:
-    """Return what the history records of a depot: how it is read and what was, of a raw one also how many bytes.
+    """Return what the history records of a depot: how and what was read, and of a raw depot how many bytes.
 
-    A rollback also moves depots that are read no more, which have no source.
+    A rollback also moves depots that are no longer read, which have no source.
     """
     volume = None if plan.arrived is None else plan.arrived.volume
     counted = ("read", "framed", "rejected", "repeated") if volume is not None else ()

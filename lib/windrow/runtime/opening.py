@@ -29,8 +29,8 @@ from windrow.source import Source, source_of
 class DepotReader:
     """A depot that a ledger reads: its name (None in a ledger of one depot), and its source.
 
-    Among depots that have reached the same time, the one with the smaller `priority` is read first. In step, others
-    wait for the `feeder` that fills it, but not longer than `wait` (microseconds) after that stopped.
+    Among depots that have reached the same time, the one with the smaller `priority` is read first. In step, other
+    depots wait for the `feeder` that fills this one, but only until `wait` microseconds after it stopped.
     """
 
     name: str | None
@@ -41,7 +41,7 @@ class DepotReader:
 
 
 def tables_of(settings: Settings, session: Any = None) -> tuple[Source, Ledger]:
-    """Return depot and ledger of the settings, reached through one engine.
+    """Return the settings' depot and ledger, reached through one engine.
 
     Raises MissingExtraError, EngineUnavailableError.
     """
@@ -52,7 +52,7 @@ def tables_of(settings: Settings, session: Any = None) -> tuple[Source, Ledger]:
 def open_ledger(readers: Sequence[DepotReader], ledger: Ledger, algorithm: Algorithm, now: int) -> LedgerState:
     """Return the state of the ledger, creating it on first use; `now` is the wall clock, in microseconds.
 
-    The `start_from` of a depot may change until something was read of it. Raises TableMissingError without a depot,
+    The `start_from` of a depot may change until the depot is read. Raises TableMissingError without a depot,
     DepotMismatchError if the ledger belongs to another depot, StartFromMismatchError if the ledger began elsewhere,
     DepotUnreadableError if `start_from` reaches further back than the depot's log, and the errors of
     `Algorithm.require`.
@@ -73,7 +73,7 @@ def open_ledger(readers: Sequence[DepotReader], ledger: Ledger, algorithm: Algor
 
 
 def _begins_elsewhere(reader: DepotReader, primed: LedgerState, algorithm: Algorithm) -> bool:
-    """Tell whether a depot is new, or begins elsewhere than the ledger, which has read nothing yet, says."""
+    """Tell whether a depot is new, or begins elsewhere than recorded in a ledger that has read nothing yet."""
     settings, reached = reader.source.settings, primed.depots[reader.name].reached
     if not reached.depot_id:
         return True
@@ -96,7 +96,7 @@ def _begin(reader: DepotReader, now: int) -> DepotPosition:
 
 
 def _move_starts(ledger: Ledger, primed: LedgerState, starts: Mapping[str | None, DepotPosition]) -> None:
-    """Set the positions of depots of which nothing was read yet.
+    """Set the positions of depots that were not read yet.
 
     Does nothing if another driver committed first: the caller primes again.
     """
@@ -112,7 +112,7 @@ def _move_starts(ledger: Ledger, primed: LedgerState, starts: Mapping[str | None
 def require_depot(source: Source, reached: DepotPosition) -> TableInfo:
     """Return the depot. Raises DepotMismatchError if it is not the ledger's, DepotChangedError if it was restored.
 
-    A restored depot uses its version numbers again, and new messages under old numbers would count as read. It is
+    A restored depot reuses its version numbers, and new messages under old numbers would count as read. It is
     recognised by its latest version, or, if it has grown since, by another commit under the last number that was read.
     """
     depot, at = source.depot(), reached.depot_version
@@ -130,7 +130,7 @@ def require_depot(source: Source, reached: DepotPosition) -> TableInfo:
 
 
 def require_listed(listed: ListedVersions, reached: DepotPosition, settings: Settings) -> None:
-    """Raise DepotMismatchError or DepotChangedError, as `require_depot`, if the versions are of another table."""
+    """Raise DepotMismatchError or DepotChangedError, as `require_depot`, if the versions belong to another table."""
     # guard: one-depot
     if listed.depot_id != reached.depot_id:
         raise DepotMismatchError(

@@ -1,7 +1,7 @@
 """Process a depot version that is larger than memory: part by part, and all parts in one commit.
 
-Streams are independent, so each part is a microbatch of its own over some of the streams, with the open batches of
-these. Its rows are written before the next part is read; only their counts stay in memory.
+Streams are independent, so each part is a microbatch of its own over some of the streams, with their open batches. Its
+rows are written before the next part is read; only their counts stay in memory.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def process_in_parts(
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What is left of a part: what was written, the totals of the batches that were read, in a dry run the rows."""
+    """What is kept of a part: what was written, the totals of the batches that were read, in a dry run the rows."""
 
     written: WrittenRows
     read: pa.Table

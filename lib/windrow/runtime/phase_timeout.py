@@ -1,12 +1,12 @@
-"""Cut off a phase of a microbatch that takes too long, so that nothing that hangs blocks a topology.
+"""Cut off a phase of a microbatch that takes too long, so that no hanging call blocks a topology.
 
 A watchdog waits in a thread of its own. When the time is up it cancels the Spark jobs of the phase, and then interrupts
 Python: at once in the main thread, where even a sleep or a read from a socket ends, and in another thread as soon as it
-runs Python code again. A computation inside a library ends first.
+runs Python code again. A computation inside a library finishes first.
 
-Without Spark, reading and committing are calls of libraries, which nothing can interrupt. They run in a thread that is
-left to itself when the time is up. What it still reads is of no use to anybody; what it still commits is either there
-when the next attempt primes, or the fence refuses it.
+Without Spark, reading and committing are library calls, which nothing can interrupt. They run in a thread that is
+abandoned when the time is up. Nobody uses what the thread still reads; if it still commits, either the next attempt's
+prime finds the commit, or the fence refuses it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from windrow.errors import PhaseTimeoutError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOOK = 0.1  # seconds between two looks whether work in another thread has ended, or this one is interrupted
+LOOK = 0.1  # seconds between two checks whether work in another thread has ended, or this one is interrupted
 GRACE = 5.0  # seconds in which cancelled Spark jobs may end by themselves
 HINT = "Raise the option phase_timeout, or lower max_messages."
 
@@ -39,7 +39,7 @@ class _Overdue(BaseException):
 
 
 def run_with_timeout(phase: str, timeout: int | None, session: SparkSession | None, work: Callable[[], T]) -> T:
-    """Return what reading or committing returns, after at most `timeout` microseconds. Raises PhaseTimeoutError."""
+    """Return the result of reading or committing, after at most `timeout` microseconds. Raises PhaseTimeoutError."""
     if timeout is None:
         return work()
     with phase_timeout(phase, timeout, session):
@@ -47,7 +47,7 @@ def run_with_timeout(phase: str, timeout: int | None, session: SparkSession | No
 
 
 def _in_a_thread(phase: str, work: Callable[[], T]) -> T:
-    """Return what work returns in another thread. To be interrupted, this one runs Python code all the time."""
+    """Return the result of `work` in another thread. This one keeps running Python code, so it can be interrupted."""
     future, ended = Future[T](), threading.Event()
 
     def run() -> None:
@@ -81,7 +81,7 @@ def phase_timeout(phase: str, timeout: int | None, session: SparkSession | None)
 
 
 class _Jobs:
-    """The Spark jobs that one thread starts, by a tag."""
+    """The Spark jobs that one thread starts, found by a tag."""
 
     def __init__(self, session: SparkSession) -> None:
         tag = f"windrow-{uuid4().hex}"
@@ -94,7 +94,7 @@ class _Jobs:
 
 
 class _Watchdog:
-    """Ends the work of the thread that entered it, unless that leaves in time."""
+    """Interrupts the thread that entered it, unless that thread leaves in time."""
 
     def __init__(self, seconds: float, jobs: _Jobs | None) -> None:
         self._seconds, self._jobs, self.overdue = seconds, jobs, False

@@ -1,4 +1,4 @@
-"""Run the step of a microbatch where its rows are: driver or executors is decided here, and nowhere else."""
+"""Run the step of a microbatch where its rows are. Only this module chooses between driver and executors."""
 
 from __future__ import annotations
 

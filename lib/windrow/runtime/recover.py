@@ -1,10 +1,10 @@
 """Recover a damaged ledger on a local disk: take it back to its last usable version.
 
 Every batch follows from the depot. So the unusable versions at the end of a ledger are set aside, and the next run
-makes their batches again from the depot. If no version is usable, the whole table is set aside, and the next run starts
-a new ledger. Nothing is deleted.
+rebuilds their batches from the depot. If no version is usable, the whole table is set aside, and the next run starts a
+new ledger. Nothing is deleted.
 
-A version is usable if every log entry that it rests on is intact, its live rows can be read, and the depot still has
+A version is usable if every log entry that it depends on is intact, its live rows can be read, and the depot still has
 the commit that the ledger read last.
 """
 
@@ -43,8 +43,8 @@ class RecoveryResult:
     """The `version` from which a ledger continues (None: it starts again), and the versions that were set aside.
 
     `first` and `last` are those versions, None if there were none. They closed at least `closed_batches_lost` batches;
-    of `unknown` versions not even that is known. `directory` holds the log's files, None in a dry run or if nothing was
-    to be done.
+    of `unknown` versions not even that is known. `directory` holds the log's files, None in a dry run or if there was
+    nothing to do.
     """
 
     ledger: str
@@ -59,7 +59,7 @@ class RecoveryResult:
 def recover(
     settings: Settings, dry_run: bool = False, progress: Callable[[int], None] = lambda version: None
 ) -> RecoveryResult:
-    """Set aside the unusable versions at the end of a ledger; a dry run only returns which they are.
+    """Set aside the unusable versions at the end of a ledger; a dry run only returns them.
 
     `progress` is called with each version that is checked. Raises EngineUnavailableError for a ledger that is not on a
     local disk, TableMissingError, TableLockedError, TableUnwritableError.
@@ -92,7 +92,7 @@ def recover(
 
 
 def _count_closed(root: Path, version: int) -> int | None:
-    """Return how many batches a version closed, as its note says or the files that it added; None if neither can."""
+    """Return how many batches a version closed, by its note or the files that it added; None if neither says."""
     noted = logfiles.note(root, version).get("closed")
     if isinstance(noted, int):
         return noted

@@ -1,4 +1,4 @@
-"""Try again what failed, after a pause that doubles each time, up to a limit of attempts."""
+"""Retry what failed, after a pause that doubles each time, up to a limit of attempts."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ class Retry:
     """The attempts at one microbatch; `retrying` is called before each further one."""
 
     def __init__(self, most: int, clock: Clock, retrying: Callable[[Exception, int], None]) -> None:
-        """Begin with the first attempt; after it there are `most` others."""
+        """Begin with the first attempt; at most `most` others follow."""
         self._most, self._clock, self._retrying = most, clock, retrying
         self.attempt = 1
 
     def back_off(self, error: Exception) -> None:
         """Wait before the next attempt.
 
-        Raises `error` if it would come again or a stop is requested meanwhile, RetriesExhaustedError after the last
-        attempt.
+        Raises `error` if it would recur or a stop is requested meanwhile, RetriesExhaustedError after the last attempt.
         """
         # guard: not-retryable
         if not getattr(error, "retryable", True):

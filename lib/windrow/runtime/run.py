@@ -51,9 +51,9 @@ def run(
 
     Args:
         settings: The settings, by default those of `windrow.toml`.
-        once: Whether the run ends when all is read.
+        once: Whether the run ends when everything is read.
         spark: The session to use; without one the settings choose the engine.
-        clock: Another clock than that of the machine, for tests.
+        clock: A clock to use instead of the machine's, for tests.
         report: Called after each commit.
         observers: Called on commits, retries, at the start and at the end (see `windrow.operate`); one that raises does
             not stop the run.
@@ -124,7 +124,7 @@ def idle_run(settings: Settings, algorithm: Algorithm, now: int) -> RunSummary |
 
 
 def _may_look(settings: Settings) -> bool:
-    """Tell whether a Spark session would have to be started for tables that are on a local disk."""
+    """Tell whether a run over tables on a local disk would have to start a Spark session."""
     sql = sys.modules.get("pyspark.sql")
     runs = sql is not None and sql.SparkSession.getActiveSession() is not None
     local = all(local_path(table) is not None for table in (settings.depot, settings.ledger))

@@ -1,19 +1,19 @@
 """The plan of a microbatch, saved beside the ledger before a function sees its messages.
 
 A function may append to a depot, or write to another system under the number of the microbatch. So every attempt must
-see the same number, the same rows and the same events, also one that another process makes after the driver was killed.
+see the same number, the same rows and the same events, even an attempt by another process after the driver was killed.
 The plan is one small text. Its name comes from the token of the state that the microbatch continues, and from the
 depots, because a driver can repeat only what it can read. A pause, an option or changed settings leave this state as it
-is; every other commit and a rollback lead to another one, in which the plan is not found. The commit of the microbatch
-makes it useless, and it is deleted.
+is; every other commit and a rollback lead to another state, under which the plan is not found. Once the microbatch is
+committed, its plan is useless and deleted.
 
-Of two drivers that plan at the same time the first one decides for both. One that is late, after the other has
-committed and deleted the plan, saves a second one: so who has saved a plan asks whether the ledger has moved.
+If two drivers plan at the same time, the first decides for both. If the first has already committed and deleted the
+plan, the other saves a second one: so a driver that has saved a plan checks whether the ledger has moved.
 
-A RESTORE brings an earlier state back, and with it perhaps such a late plan, or one that a store cannot delete. Appends
-of other plans may have taken its place in the outputs meanwhile: their logs have a greater transaction number than its
-own. Then it is of use no more, and a successor takes its place, whose name follows from it: so all drivers find the
-same one. The same holds if an append finds a greater number at the last moment.
+A RESTORE brings back an earlier state, and with it perhaps such a late plan, or one that a store cannot delete. Other
+plans may have appended to the outputs meanwhile: the outputs' logs then have a greater transaction number than that of
+the plan. The plan is then useless, and a successor replaces it, whose name follows from the plan, so all drivers find
+the same one. The same holds if an append finds a greater number at the last moment.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from windrow.engine.engine import SideFiles
 
 Positions = Mapping[str, int]
-PLANS = 2**20  # of one microbatch, by which transaction numbers are apart
+PLANS = 2**20  # transaction numbers reserved for the plans of each microbatch
 
 
 @dataclass(frozen=True, slots=True)
 class SavedPlan:
     """What all attempts have in common: the number, the wall time in microseconds, and the versions to read up to.
 
-    `events` are those that a replay repeats; None: those that are due at this time fire. `until` is the time up to
-    which timers are due in a replay; None: it follows from the rest. The number 0 is the next one.
+    `events` are those that a replay repeats; None: events due at this time fire. `until` is the time up to which timers
+    are due in a replay; None: it follows from the rest. Number 0 means the next one.
     A microbatch that `skips` a version reads nothing, and neither does one in which the columns of states were
-    `migrated`; only replays have these. In step it `overtook` depots whose feeders stood still. Only `attempt` changes
-    from one attempt to the next. The `token` tells the plan from others that have its number.
+    `migrated`; only replays have these. In step, it `overtook` depots whose feeders stood still. Only `attempt` changes
+    from one attempt to the next. The `token` distinguishes the plan from others with its number.
     """
 
     microbatch: int
@@ -58,7 +58,7 @@ class SavedPlan:
     def transaction(self) -> int:
         """Return the transaction number of its appends to outputs, which grows with the number of the microbatch.
 
-        Two plans of one number have different ones, but for one case in a million.
+        Two plans with the same number get different ones, except once in a million.
         """
         return first_transaction(self.microbatch) + zlib.crc32(self.token.encode()) % PLANS
 
@@ -71,7 +71,7 @@ def first_transaction(microbatch: int) -> int:
 class SavedPlans:
     """The plans of a ledger, by the token of the state that they continue; `files` keeps them.
 
-    A plan that `is_of_use` no longer has a successor. Its name follows from the plan, so all drivers find the same one.
+    A plan that no longer `is_of_use` has a successor, whose name follows from the plan, so all drivers find the same.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class SavedPlans:
     ) -> None:
         """Read nothing yet; `depots` are the names of the depots."""
         self._files, self._depots, self._is_of_use = files, sorted(depots), is_of_use
-        self._names = list[str]()  # of the plan that stands, or will, after those in whose place it came
+        self._names = list[str]()  # of the plan that stands or will stand, after those it replaces
 
     def load(self, state: str) -> SavedPlan | None:
         """Return the plan of an earlier attempt, None if there was none."""
@@ -97,7 +97,7 @@ class SavedPlans:
         return self.load(state) or self._create(state, planned)
 
     def begin(self, state: str, plan: Callable[[], SavedPlan]) -> SavedPlan:
-        """Begin an attempt: return the plan that stands. That of an earlier attempt counts this one."""
+        """Begin an attempt: return the plan that stands. A plan of an earlier attempt counts this one."""
         planned = self.load(state)
         if planned is None:
             new = plan()
@@ -109,7 +109,7 @@ class SavedPlans:
         return planned
 
     def forget(self) -> None:
-        """Delete the plan of a microbatch that was committed, after those that came in its place."""
+        """Delete the plan of a committed microbatch, after those that replaced it."""
         while self._names:
             self._files.delete(self._names.pop())
 

@@ -1,9 +1,9 @@
-"""A part of a depot version: in step, a microbatch takes of a version what is no later than other depots have come.
+"""A part of a depot version: in step, a microbatch takes only its messages no later than other depots have come.
 
-The position in the depot then says up to which time its next version has been read. The rest is read with the same
-version again: what was taken is known by its processing time, which is the same in each reading, because a clock that
-the part has moved is not later than any message that is left. Messages without a processing time, rejects of formats
-and unfinished records come with the last part. A version that executors hold is taken whole.
+The position in the depot then says up to which time its next version has been read. Later the whole version is read
+again, and messages already taken are recognised by their processing time, which is the same in every read: no clock
+that the part moved is later than any message that is left. Messages without a processing time, rejects of formats and
+unfinished records come with the last part. A version on the executors is taken whole.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from windrow.source.slices import MessageSlice
 
 
 def plan_version_part(plan: DepotPlan, known: DepotState, latest: int, until: int | None) -> DepotPlan:
-    """Return what a microbatch takes of the next version of a depot, up to the time `until` (microseconds; None: all).
+    """Return what a microbatch takes from a depot's next version, up to the time `until` (microseconds; None: all).
 
-    `plan` has all of it, also what an earlier microbatch took. Raises DepotChangedError if the version is another one
-    now.
+    `plan` covers the whole version, with what an earlier microbatch took. Raises DepotChangedError if the version was
+    replaced.
     """
     before, whole = known.reached, plan.arrived
     if not isinstance(whole, MessageSlice):
@@ -58,7 +58,7 @@ def plan_version_part(plan: DepotPlan, known: DepotState, latest: int, until: in
 
 
 def first_time(summary: pa.Table, known: DepotState) -> int:
-    """Return a time that no message that is left in a version is before (microseconds)."""
+    """Return a lower bound of the times of the messages left in a version (microseconds)."""
     moving = summary.filter(summary["earliest"].is_valid())
     floor = known.sources.floors.of(moving["source"].combine_chunks())
     first = int(np.min(np.maximum(floor, microseconds(moving["earliest"])), initial=np.iinfo(np.int64).max))

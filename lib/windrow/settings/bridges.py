@@ -1,4 +1,4 @@
-"""The settings of the bridges, which take messages from brokers."""
+"""The settings of the bridges, which receive messages from brokers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IPV6 = re.compile(r"[0-9A-Fa-f.]*(:[0-9A-Fa-f.]*){2,}")
 
 
 class MqttSettings(SettingsSection):
-    """`[mqtt]`: the broker that `windrow bridge mqtt` takes messages from."""
+    """`[mqtt]`: the broker from which `windrow bridge mqtt` receives messages."""
 
     broker: str = Field("127.0.0.1", description="HOST or HOST:PORT, with TLS mqtts://HOST or mqtts://HOST:PORT")
     topics: list[str] = Field(default_factory=list, description="topic patterns, e.g. plant/{key}/{type...}")
@@ -60,7 +60,7 @@ class MqttSettings(SettingsSection):
 
 
 class KafkaSettings(SettingsSection):
-    """`[kafka]`: the topics that `windrow bridge kafka` takes messages from."""
+    """`[kafka]`: the topics from which `windrow bridge kafka` reads messages."""
 
     bootstrap_servers: str = Field(
         "127.0.0.1:9092", min_length=1, description="HOST:PORT of some brokers, with commas between"

@@ -17,7 +17,7 @@ QUOTED = re.compile(r"""field (['"])(.+?)\1""")
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """Return the content of a settings file by the names of the fields. Raises SettingsError."""
+    """Return the content of a settings file by field name. Raises SettingsError."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
@@ -28,7 +28,7 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def _hint(path: Path, error: str) -> str:
-    """Say what to do about a file that is not TOML; the usual reason is a line that was pasted below another."""
+    """Return a hint for a file that is not TOML; usually, a line was pasted below another."""
     text = path.read_text(encoding="utf-8-sig", errors="replace")
     if re.search(r"^depot\s*=", text, re.MULTILINE) and re.search(r"^\[depot[].]", text, re.MULTILINE):
         return 'With [depot.columns], write [depot] and table = "..." in place of depot = "...".'
@@ -42,7 +42,7 @@ def _hint(path: Path, error: str) -> str:
 def line_of(text: str, key: Sequence[str]) -> int | None:
     """Return the line in which a key begins, counted from 1; None if the text does not have it.
 
-    The key ends with the shortest start of the text that is valid TOML and has it, and begins after the one before.
+    The key ends where the shortest prefix that is valid TOML and has it ends, and begins after the previous prefix.
     """
     lines, begin = text.split("\n"), 1
     for number in range(1, len(lines) + 1):
@@ -57,7 +57,7 @@ def line_of(text: str, key: Sequence[str]) -> int | None:
 
 
 def combine_errors(errors: Sequence[UsageError]) -> UsageError:
-    """Return one error that says what all of them say."""
+    """Return one error with the messages of all."""
     first, *others = errors
     if not others:
         return first
@@ -66,9 +66,9 @@ def combine_errors(errors: Sequence[UsageError]) -> UsageError:
 
 
 def with_location(error: UsageError, path: Path | None) -> UsageError:
-    """Return the error with the variable, or with file and line, that the setting is from.
+    """Return the error with the variable, or with the file and line, that the setting is from.
 
-    For a setting that is missing in the file, it is the line of its table.
+    If the file lacks the setting, the line is that of its table.
     """
     variable = variable_of(error.setting)
     if variable is not None:
@@ -87,7 +87,7 @@ def with_location(error: UsageError, path: Path | None) -> UsageError:
 def setting_in(message: str, known: Container[str], named: str) -> tuple[str, ...]:
     """Return the setting that a message is about, part by part; empty for the table as a whole.
 
-    It is a quoted key of the inner table `named`, or the first word that is a known setting.
+    The setting is a quoted key of the inner table `named`, or the first word that is a known one.
     """
     if quoted := QUOTED.search(message):
         return named, quoted[2]

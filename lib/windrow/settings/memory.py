@@ -1,4 +1,4 @@
-"""How much memory this process has, from which defaults follow."""
+"""How much memory this process has, on which defaults depend."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 LIMITS = ("memory.max", "memory/memory.limit_in_bytes")  # of a container: cgroup 2, and 1
 MAX_DRIVER_MESSAGES = 1_000_000  # the executors take over where they are faster
-# A message takes about a kilobyte while it is processed. Spark's JVM and what else is there have the rest.
+# A message takes about a kilobyte while it is processed. The rest is for Spark's JVM and everything else.
 BYTES_OF_DRIVER_MESSAGE = 4_000
 
 

@@ -1,6 +1,6 @@
 """Remember the paths of catalog tables, for commands that cannot ask the catalog.
 
-`windrow init` and `windrow run` get the paths from Spark and write them to `.windrow/paths.json` beside `windrow.toml`.
+`windrow init` and `windrow run` ask Spark for the paths and write them to `.windrow/paths.json` beside `windrow.toml`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from windrow.delta.locations import is_catalog_name
 from windrow.errors import TableMissingError
 
 FILE = Path(".windrow") / "paths.json"
-# What to do with a table whose files only Spark reaches.
+# What to do with a table whose files only Spark can reach.
 READ = "`status`, `show`, `verify`, `export`, `plot`, `tune`, `replay` and `amend` read it with --engine spark"
 PRODUCE = (
     "Spark appends to it, from a stream of yours in `windrow.foreach_batch` or with INSERT, and `windrow ingest` "
@@ -36,7 +36,7 @@ class TablePathCache:
     def path(self, location: str, instead: str = READ, by_platform: bool = False) -> str:
         """Return the path of a table; a path is returned unchanged. Raises TableMissingError for an unknown name.
 
-        Its hint says what to do `instead` if only Spark reaches the files, as where a platform provides the session.
+        Its hint says what to do `instead` if only Spark reaches the files, as on a platform that provides the session.
         """
         if not is_catalog_name(location):
             return location

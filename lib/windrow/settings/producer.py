@@ -12,7 +12,7 @@ BATCH_BYTES = 1_048_576  # a producer commits this many at once; a guess
 
 
 class ProducerSettings(SettingsSection):
-    """`[producer]`: how messages that are sent become commits."""
+    """`[producer]`: how sent messages become commits."""
 
     linger: Duration = Field("100ms", description="how long a message waits for others to share its commit")  # type: ignore[assignment]
     max_commit_rows: Count = Field(10_000, description="so many messages are committed without waiting")
@@ -23,11 +23,11 @@ class ProducerSettings(SettingsSection):
 
 
 class ProducerOptions(ProducerSettings):
-    """What `Producer` and `RawProducer` take beside `[producer]`.
+    """The options of `Producer` and `RawProducer` beside `[producer]`.
 
-    `max_buffer_bytes` wait for their commit at most. Sending waits for room as long as `block_timeout`; 0s: it raises
-    at once. A message that is not committed after `delivery_timeout` fails. `fsync` acknowledges only what a local
-    disk keeps through a power cut.
+    At most `max_buffer_bytes` wait for their commit. Sending waits for room up to `block_timeout`; 0s: it raises at
+    once. A message that is not committed after `delivery_timeout` fails. `fsync` acknowledges only messages that a
+    local disk keeps through a power cut.
     """
 
     max_buffer_bytes: Count = 67_108_864

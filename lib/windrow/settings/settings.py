@@ -1,4 +1,4 @@
-"""Settings: flags override `WINDROW_*` variables, these `windrow.toml`, that the defaults. Unknown names are errors.
+"""Settings: flags win over `WINDROW_*` variables, `windrow.toml` and defaults, in this order. Unknown names are errors.
 
 Durations are text such as `10s`; `Settings` has them in microseconds.
 """
@@ -114,10 +114,10 @@ class MetricsSettings(SettingsSection):
 
 
 class Variables(EnvSettingsSource):
-    """Reads variables: JSON, or for a list text with commas between; a text of another form is refused as its value."""
+    """Reads variables: JSON, or for a list comma-separated text; other text is passed on, and refused as a value."""
 
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
-        """Return the value of a variable that is no text or number."""
+        """Return the value of a variable that is not text or a number."""
         try:
             decoded = json.loads(value)
         except ValueError:
@@ -202,13 +202,13 @@ class Settings(BaseSettings):
 
     @property
     def producer_options(self) -> ProducerOptions:
-        """Return the options of the producers that commands open: waiting messages have their part of the memory."""
+        """Return the options of the producers that commands open: waiting messages get a part of the memory."""
         room = max(self.max_memory_bytes // BUFFERS_IN_MEMORY, self.producer.max_message_bytes)
         return ProducerOptions(**self.producer.model_dump(), fsync=self.fsync, max_buffer_bytes=room)
 
     @property
     def max_cached_bytes(self) -> int:
-        """Return how many bytes of what is open stay in memory between microbatches: half of what a reader may use."""
+        """Return how many bytes may stay in memory between microbatches: half of what a reader may use."""
         return self.max_memory_bytes // 2
 
     def __init__(self, **values: Any) -> None:
@@ -219,7 +219,7 @@ class Settings(BaseSettings):
         except ValidationError as error:
             named = {error.setting for error in errors if isinstance(error, SettingsError)}
             described = [_settings_error(detail) for detail in error.errors()]
-            # One that is unknown is told once, not again as what is wrong in its table.
+            # An unknown name is reported once, not again as an error in its table.
             errors += [new for new in described if all(name[: len(new.setting)] != new.setting for name in named)]
         else:
             errors += self._contradictions()
@@ -244,12 +244,12 @@ class Settings(BaseSettings):
                 yield error
 
     def _locate_error(self, error: UsageError, values: Mapping[str, Any]) -> UsageError:
-        """Say which variable or which line of the file an error is about, unless it is a value given to the class."""
+        """Add the variable, or the file and line, that an error is about, unless the value was given to the class."""
         return error if has_key(values, error.setting[:1] or ("",)) else with_location(error, self.file_path)
 
     @classmethod
     def load(cls, file: str | Path | None = None, **flags: Any) -> Settings:
-        """Read the settings of a file, the environment and flags, of which the later ones win.
+        """Read the settings of a file, the environment and flags; later ones win.
 
         Args:
             file: The file; by default `windrow.toml` here, if there is one.
@@ -273,9 +273,9 @@ class Settings(BaseSettings):
         return kind(**flags).with_storage()
 
     def with_storage(self) -> Self:
-        """Put `storage_options` into the environment of this process, for delta-rs; what is there stays.
+        """Put `storage_options` into the environment of this process, for delta-rs; existing variables stay.
 
-        Raises SettingsError if other settings have put another value there.
+        Raises SettingsError if other settings have put a different value there.
         """
         for name, secret in self.storage_options.items():
             variable, value = name.upper(), secret.get_secret_value()
@@ -327,7 +327,7 @@ def _require_storage(storage: Mapping[str, SecretStr]) -> None:
 
 
 def _require_places(depot: str, ledger: str) -> None:
-    """Refuse empty locations, and a table inside the other: a VACUUM of a table deletes other files."""
+    """Refuse empty locations, and a table inside the other: a VACUUM of the outer table deletes the inner files."""
     for name, location in (("depot", depot), ("ledger", ledger)):
         if not location.strip() or "\0" in location:
             raise SettingsError(f"{name} = {location!r} is not a location", "Give a path or a catalog name.")
@@ -367,7 +367,7 @@ def _parse_type(text: str) -> object:
 
 
 def _unknown_names(content: Mapping[str, Any]) -> Iterator[SettingsError]:
-    """Yield an error for each unknown name in a file; pydantic takes names in capitals too."""
+    """Yield an error for each unknown name in a file; pydantic accepts names in capitals too."""
     for name in content:
         if name not in Settings.model_fields:
             yield _error((name,), f"unknown setting {name!r}", _nearest(name, _known_names()))
@@ -389,7 +389,7 @@ def _nearest(name: str, known: set[str]) -> str:
 
 
 def _settings_error(first: ErrorDetails, among: Iterable[str] | None = None) -> SettingsError:
-    """Return an error for an invalid setting, which is one `among` a table's settings, or of all."""
+    """Return an error for an invalid setting, one `among` a table's settings, or among all."""
     name, setting = ".".join(map(str, first["loc"])), tuple(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
         return _error(setting, f"unknown setting {name!r}", _nearest(name, set(among or _known_names())))

@@ -40,8 +40,8 @@ class StartFrom:
     def version_before(self, latest: int, now: int, commits: Callable[[], Sequence[Commit]]) -> int:
         """Return the depot version up to which a new ledger counts as read.
 
-        `latest` is the depot's version, `now` the wall clock in microseconds, `commits` its log as far as it goes
-        back, in order. Raises DepotUnreadableError if the log does not go back far enough.
+        `latest` is the depot's version, `now` the wall clock in microseconds, `commits` its log, in order, as far back
+        as it reaches. Raises DepotUnreadableError if the log does not reach back far enough.
         """
         if self.form == "beginning":
             return -1

@@ -29,7 +29,7 @@ DEPOT = """\
 # payload = "to_json(struct(*))"    # the whole row
 """
 
-# What stands there instead of a table without values, or with secret ones.
+# What is written instead of a table without values, or with secret ones.
 EXAMPLES = {
     "ingest.columns": """\
 # Files: expressions (Spark SQL) over their columns; a column left out maps to its own name.
@@ -124,7 +124,7 @@ def toml_literal(value: Any) -> str:
 
 
 def _columns(section: str, columns: Mapping[str, Any]) -> str:
-    """Return a table as TOML without its secrets; nothing if it has no other value."""
+    """Return a table as TOML without its secrets; the empty string if it has no other value."""
     shown = {name: value for name, value in columns.items() if not isinstance(value, SecretStr)}
     keys = {name: name if re.fullmatch("[A-Za-z0-9_-]+", name) else toml_literal(name) for name in shown}
     lines = [f"{keys[name]} = {toml_literal(value)}" for name, value in shown.items()]

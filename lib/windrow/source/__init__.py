@@ -13,7 +13,7 @@ __all__ = ["Source", "source_of"]
 def source_of(engine: Engine, settings: Settings, rows: bool | StateChanges = False) -> Source:
     """Return the source that reads the depot of the settings through an engine.
 
-    With `rows`, a depot without messages is read as its rows, or as what changed in a state.
+    With `rows`, a depot without messages is read as its rows, or as the changes of a state.
     """
     if engine.name == "embedded":
         from windrow.source.embedded import EmbeddedSource

@@ -21,8 +21,8 @@ from windrow.source.slices import Slice, slice_of
 class Arrivals:
     """New versions of the depot, from one read of the change feed; `listed` are the versions that it covers.
 
-    `counts` has how many rows each version with rows added by the log (None: unknown), and `byte_count` how many bytes.
-    All rows are here up to version `last` (None: unknown).
+    `counts` says how many rows each version added according to the log (None: unknown), `byte_count` how many bytes.
+    All rows up to version `last` (None: unknown) are here.
     """
 
     listed: ListedVersions
@@ -50,7 +50,7 @@ class Arrivals:
         raise NotImplementedError
 
     def _fill_slice(self, rows: pa.Table, counts: Mapping[int, int | None], to_messages: Function) -> Slice | None:
-        """Return the slice of the versions with rows; one that has rows by the log stays in, whatever was read."""
+        """Return the slice of the versions with rows; one with rows in the log stays in, whatever was read."""
         present = set(version_of(rows).unique().to_pylist())
         filled = {at: count for at, count in counts.items() if count or at in present}
         chosen = filter_rows(rows, pc.is_in(version_of(rows), pa.array(filled, pa.int64())))

@@ -45,8 +45,8 @@ TIMES = ("event_time", "received_at")
 class Conversion:
     """How a depot is converted: its format (None if it is not raw) and its mapping (None if it has message columns).
 
-    `columns` are the input of the mapping, `payload` is the type of the resulting payloads. A `verbatim` depot holds no
-    messages, and its rows are read unchanged; of the table of a topology, what changed in a `state`.
+    `columns` are the input of the mapping, `payload` is the type of the resulting payloads. A `verbatim` depot has no
+    messages: its rows are read unchanged, or from a topology's table the changes of a `state`.
     """
 
     format: Format | None
@@ -94,11 +94,11 @@ class Conversion:
 
     @property
     def of_ledger(self) -> bool:
-        """Tell whether the depot is a ledger, of which closed batches or the changes of a state are read."""
+        """Tell whether the depot is a ledger, from which closed batches or the changes of a state are read."""
         return self.state is not None or (self.verbatim and is_ledger(self.columns))
 
     def counts(self, added: Mapping[int, int | None]) -> dict[int, int | None]:
-        """Return how many rows each version has; None for a ledger, whose log does not count what is read of it."""
+        """Return how many rows each version has; None for a ledger, whose log does not count what is read from it."""
         return dict.fromkeys(added) if self.of_ledger else dict(added)
 
     def map_feed(self, frame: DataFrame) -> DataFrame:
@@ -143,7 +143,7 @@ class Conversion:
         return frame.selectExpr(*columns, f"{VERSION} AS version")
 
     def on_executors(self, frame: DataFrame, count: int) -> FrameRows:
-        """Return a frame of so many messages as rows; without a column `source` they belong to the default source."""
+        """Return a frame of `count` messages as rows; without a column `source` they belong to the default source."""
         from pyspark.sql import functions as F
 
         from windrow.rows.frame import FrameRows
@@ -153,9 +153,9 @@ class Conversion:
         return FrameRows(frame, messages_in(self.payload), count)
 
     def needs_executors(self, rows: int, byte_count: int, max_driver_messages: int) -> bool:
-        """Tell whether this many rows and bytes of the depot are for Spark's executors.
+        """Tell whether Spark's executors should read this many rows and bytes of the depot.
 
-        The driver reads raw chunks faster, as long as they fit its memory.
+        The driver reads raw chunks faster, as long as they fit into its memory.
         """
         if self.format is None:
             return rows > max_driver_messages
@@ -201,9 +201,9 @@ class Conversion:
         return self.format is None or sum(byte_count.values()) <= self.format.limits.max_read_bytes
 
     def byte_count(self, log: Log, counts: Counted) -> dict[int, int]:
-        """Return how many bytes versions have, as far as the log says, if that decides how many are read at once.
+        """Return how many bytes versions have according to the log, if that decides how many are read at once.
 
-        It does in a raw depot, and in another one if the number of rows is unknown; but a ledger has rows of all kinds.
+        It does in a raw depot, or if the number of rows is unknown; not in a ledger, which has rows of all kinds.
         """
         decides = self.format is not None or (None in counts.values() and not self.of_ledger)
         return log.bytes_added(min(counts) - 1, max(counts)) if decides and counts else {}
@@ -223,7 +223,7 @@ class Conversion:
 
 
 def payload_type_of(settings: Settings, mapping: ColumnMapping | None, columns: pa.Schema) -> pa.DataType:
-    """Return the type of payloads that is set, or else the one that `columns` give.
+    """Return the payload type that is set, or else the one that `columns` imply.
 
     Raises MessagesError if payloads must be converted and no expression says how.
     """
@@ -285,7 +285,7 @@ def chunks_of(kept: pa.Table) -> pa.Table:
 
 
 def messages_in(payload: pa.DataType) -> Function:
-    """Return what gives messages that Spark returned the types of the ledger, and refuses text that is not UTF-8."""
+    """Return a function that casts Spark's messages to the ledger's types, and refuses text that is not UTF-8."""
 
     def conform(rows: pa.Table) -> pa.Table:
         arrived = messages.conform(rows, payload)

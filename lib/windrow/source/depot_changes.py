@@ -34,7 +34,7 @@ def refuse_changes(changes: pa.Table) -> None:
 
 
 def refuse_set_back(microbatches: pa.Table, may_be_read: bool = True) -> None:
-    """Raise DepotChangedError if a ledger lost microbatches or rolled some back; `may_be_read` with another setting."""
+    """Raise DepotChangedError if a ledger lost microbatches or rolled some back; `may_be_read`: a setting allows it."""
     # guard: ledger-not-set-back
     if microbatches.num_rows:
         first = microbatches[VERSION][0].as_py()

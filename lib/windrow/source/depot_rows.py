@@ -2,7 +2,7 @@
 
 If the depot is the ledger of a batcher, its rows are the closed batches, each in the version that closed it. If it has
 the states of a topology, its rows are what each version changed in one state: a ledger only grows, so these are the
-rows that the version added. No such rows move a clock.
+rows that the version added. None of these rows moves a clock.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class StateChanges:
     keys: tuple[str, ...] | None = None  # None: the table was written when keys were not recorded
 
     def stored_names(self, column: str, table: Iterable[str]) -> list[str]:
-        """Return the names among those of a table that a column of the state had, the latest one first."""
+        """Return the names that a column of the state has had in a table, the latest one first."""
         named = [name for name in table if name == column or name.rpartition(tables.OF_VERSION)[0] == column]
         return sorted(named, key=lambda name: int(name[len(column) + 1 :] or 1), reverse=True)
 
     def require_key(self, rules: Iterable[str | None]) -> None:
-        """Raise DepotChangedError if the settings under which rows were written say that the state had another key."""
+        """Raise DepotChangedError if rows were written under settings in which the state had another key."""
         for settings in rules:
             keys = json.loads(settings or "{}").get("keys", {}).get(self.state)
             # guard: rows-of-another-key
@@ -66,7 +66,7 @@ def has_states(columns: pa.Schema) -> bool:
 
 
 def rows_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_change: str, state: StateChanges | None) -> pa.Table:
-    """Return the new rows of a change feed, each with its depot `version`: of a ledger, closed batches or a `state`.
+    """Return the new rows of a change feed, each with its depot `version`: from a ledger, closed batches or a `state`.
 
     If the table has a column `version`, the depot version keeps the feed's column name instead. Raises
     DepotChangedError for deletions and updates in other tables, and for a ledger that was set back, unless
@@ -85,7 +85,7 @@ def rows_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_change: str, sta
 
 
 def _of_depot(feed: pa.Table, inserted: pa.ChunkedArray, ledger: bool) -> pa.Table:
-    """Return the new rows of a depot; of a ledger its closed batches."""
+    """Return the new rows of a depot, or a ledger's closed batches."""
     kept = filter_rows(
         feed, pc.and_(inserted, pc.equal(feed["state"], string_scalar("closed"))) if ledger else inserted
     )
@@ -126,7 +126,7 @@ def _of_any_version(rows: pa.Table, state: StateChanges, field: pa.Field) -> pa.
 
 
 def _set_back(feed: pa.Table, inserted: pa.ChunkedArray, of_state: bool, on_depot_change: str) -> pa.Table:
-    """Return the microbatches that a ledger lost by a RESTORE, and its rollbacks.
+    """Return the microbatches that a ledger lost in a RESTORE, and its rollbacks.
 
     With `ignore` both are read, but nothing records what a RESTORE changed in a state.
     """

@@ -28,14 +28,14 @@ from windrow.source.shared_rows import SharedRows
 from windrow.source.slices import ChunkParser, Slice, slice_of
 from windrow.source.source import Source
 
-MESSAGE_BYTES = 1_000  # in memory while it is processed, with what the process takes anyhow: 1.4 million took 1.35 GB
+MESSAGE_BYTES = 1_000  # in memory while it is processed, with what the process uses anyway: 1.4 million took 1.35 GB
 RECORD_BYTES = 25  # of messages in memory for each byte of a chunk: measured with records of 40 bytes
 MAX_SHOWN = 300  # letters of a row in an error
 CHUNK_BYTES = 3  # in memory for each byte of the chunks that are framed together; `windrow ingest` commits 256 MiB
 
 
 class EmbeddedSource(Source):
-    """Reads a depot with delta-rs; with `shared`, rows that others in this process read are not read again."""
+    """Reads a depot with delta-rs; with `shared`, rows that another reader in this process read are not read again."""
 
     shared: SharedRows | None = None
 
@@ -45,7 +45,7 @@ class EmbeddedSource(Source):
 
     @contextmanager
     def arrivals(self, after: int, last_version: int) -> Iterator[Arrivals | None]:
-        """Give the versions after `after`, up to `last_version`; their rows are read slice by slice."""
+        """Yield the versions after `after`, up to `last_version`; their rows are read slice by slice."""
         self._keep_read(after, last_version)
         snapshot = shared_snapshot(self.place, "depot", last_version)
         depot, log = identity(snapshot.table), self.log
@@ -66,18 +66,18 @@ class EmbeddedSource(Source):
 
 
 def _parts(conversion: Conversion, as_rows: bool | StateChanges) -> bool:
-    """Tell whether what is read can be parted by stream: messages for the batcher, not for a topology."""
+    """Tell whether what is read can be divided by stream: messages for the batcher, not for a topology."""
     return as_rows is False and not conversion.verbatim
 
 
 def _release_tables(tables: list[pa.Table]) -> Iterator[pa.Table]:
-    """Yield tables, and forget each."""
+    """Yield tables, and drop each."""
     while tables:
         yield tables.pop(0)
 
 
 def _close(file: IO[bytes]) -> None:
-    """Close a file that need not be kept: on a full disk that fails as well."""
+    """Close a file that is not kept: on a full disk even closing fails."""
     with suppress(OSError):
         file.close()
 
@@ -88,11 +88,11 @@ class EmbeddedArrivals(Arrivals):
 
     snapshot: TableSnapshot
     in_parts: bool  # whether a version that is larger than memory is read in parts
-    spill: ExitStack  # closes the files of what was read so
+    spill: ExitStack  # closes the files of versions read so
     shared: SharedRows | None = None
 
     def _slice(self, counts: Mapping[int, int | None]) -> Slice | None:
-        self.spill.close()  # what was there of the slice before
+        self.spill.close()  # the files of the previous slice
         most, feed = self.settings.max_memory_bytes, self._shared_feed(min(counts), max(counts))
         raw = self.conversion.format is not None
         room = Room.of_chunks(most // CHUNK_BYTES) if raw else Room.of_messages(most // MESSAGE_BYTES)
@@ -112,7 +112,7 @@ class EmbeddedArrivals(Arrivals):
         return self._fill_slice(new, counts, self.conversion.apply)
 
     def _parser(self, chunks: SpilledRows) -> ChunkParser | None:
-        """Return what parses the chunks of a raw depot part by part."""
+        """Return a parser of a raw depot's chunks, part by part."""
         if self.conversion.format is None:
             return None
         from windrow.source.raw_parts import parse_in_parts
@@ -121,7 +121,7 @@ class EmbeddedArrivals(Arrivals):
         return partial(parse_in_parts, chunks, self.conversion.format, self.conversion.apply, room, self._file)
 
     def _file(self) -> IO[bytes]:
-        """Return a new file without a name, which is closed where the reading ends."""
+        """Return a new file without a name, which is closed when reading ends."""
         file = TemporaryFile()  # noqa: SIM115 - the stack closes it
         self.spill.callback(_close, file)
         return file
@@ -142,7 +142,7 @@ class EmbeddedArrivals(Arrivals):
             )
 
     def _shared_feed(self, first: int, last: int) -> Iterator[pa.Table]:
-        """Yield the change feed of versions, which others may have read."""
+        """Yield the change feed of versions, which other readers may have read."""
         if self.shared is None:
             yield from self._feed(first, last)
             return

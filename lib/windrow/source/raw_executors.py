@@ -42,7 +42,7 @@ CHUNKS = pa.schema([*RAW, ("version", pa.int64())])
 def parse_on_executors(
     chunks: DataFrame, format_: Format, conversion: Conversion, kept: PersistedFrame, partial: PartialOf
 ) -> ParsedChunks:
-    """Return what chunks become; the driver parses them if no source is plain. `kept` persists the parsed rows."""
+    """Return the parsed chunks; the driver parses them if no source is plain. `kept` persists the parsed rows."""
     session = chunks.sparkSession
     with session_with(session, small_batches(session)):
         columns = conversion.columns
@@ -104,7 +104,7 @@ def chunks_in(rows: pa.Table) -> pa.Table:
 
 
 def _for_driver(plan: ParsePlan) -> Column:
-    """Return a condition for rows that come to the driver: of sources that are not plain, or invalid chunks."""
+    """Return a condition for rows that go to the driver: from sources that are not plain, or invalid chunks."""
     chosen = F.col("raw_source").isin(list(plan.others)) | ~F.col("sequence").between(FIRST, GREATEST)
     for name in REQUIRED:
         chosen = chosen | F.col(name).isNull()
@@ -112,7 +112,7 @@ def _for_driver(plan: ParsePlan) -> Column:
 
 
 def _by_format(values: Format, function: Callable[[pa.Table, Format], pa.Table]) -> Batches:
-    """Return what an executor does with rows of a raw depot; there it makes the format, which cannot be sent."""
+    """Return an executor's function for rows of a raw depot; it builds the format there, which cannot be sent."""
     section, used = values.limits, values.used
 
     def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

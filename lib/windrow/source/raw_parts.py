@@ -1,7 +1,7 @@
 """Parse the chunks of a depot version that is larger than memory: some raw sources at a time.
 
-The records of a raw source depend on nothing but its own bytes. So each part is parsed for itself, and the messages go
-to the disk again, where each part has all messages of some keys. So do the rejects, for all may be bad.
+The records of a raw source depend only on its own bytes. So each part is parsed separately, and the messages go back to
+disk, where each part has all messages of some keys. The rejects go there too, because all records may be bad.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from windrow.rows.rows import Function
 from windrow.rows.spilled import Room, SpilledRows, SpilledTable
 from windrow.source.raw_records import ParsedChunks, PartialOf, messages_of, select_partial
 
-PIECES = 8  # so many records are parsed at a time, as a share of the messages that fit into memory
+PIECES = 8  # a piece of records parsed at a time is 1/PIECES of the messages that fit into memory
 
 
 def parse_in_parts(
@@ -52,12 +52,12 @@ def parse_in_parts(
 
 
 def _without_rows(staged: StageResult) -> StageResult:
-    """Return what a stage gave without records and rejects; a slice of them would keep their memory."""
+    """Return the result of a stage without records and rejects; a slice of them would keep their memory."""
     return replace(staged, fields=staged.fields.schema.empty_table(), rejects=staged.rejects.schema.empty_table())
 
 
 def _valid_first(chunks: SpilledRows) -> Iterator[pa.Table]:
-    """Yield the valid chunks part by part, and then those that are not, which are numbered within their version."""
+    """Yield the valid chunks part by part, and then the invalid ones, which are numbered within their version."""
     invalid: list[pa.Table] = []
     for rows, _ in chunks.tables():
         valid = pc.is_null(faults_of(rows))

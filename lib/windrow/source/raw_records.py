@@ -1,4 +1,4 @@
-"""What the chunks of a raw depot become: messages, and the rejects and partial rows that a format gives besides."""
+"""What the chunks of a raw depot become: messages, and the rejects and partial rows of their format."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PartialOf = Callable[[pa.Array], pa.Table]  # reads the partial rows of some raw
 
 @dataclass(frozen=True, slots=True)
 class ParsedChunks:
-    """The messages of chunks, with `version`, and what else the format gave.
+    """The messages of chunks, with `version`, and what else the format produced.
 
     `rejects` (`stage.REJECTS`) are bad records and chunks, wherever they are, and `rejected` counts them by version.
     `partial` are the changed partial rows of the ledger, with `known`.
@@ -64,7 +64,7 @@ def messages_of(staged: StageResult, to_messages: Function) -> pa.Table:
 
 
 def refused_rows(rejects: pa.Table, microbatch: int, schema: pa.Schema) -> pa.Table:
-    """Return rejects as rows of the ledger, and `known`."""
+    """Return rejects as rows of the ledger, with `known`."""
     refused: dict[str, object] = {
         name: rejects[name] for name in ("raw_source", "chunk", "offset", "received_at", "reason", "detail", "content")
     }

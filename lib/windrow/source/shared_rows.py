@@ -1,4 +1,4 @@
-"""Rows of depots that several readers in one process read once from storage."""
+"""Rows of depots, read once from storage for several readers in one process."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class _Version:
 
 
 class SharedRows:
-    """The rows of versions, until each of their readers has taken them, in at most so many bytes.
+    """The rows of versions, kept in at most `max_bytes` until each of their readers has taken them.
 
-    Who comes later than that reads them again. A version that is larger is not kept.
+    A later reader reads them again. A version that is larger is not kept.
     """
 
     def __init__(self, readers: Mapping[str, int], max_bytes: int) -> None:
-        """Hold nothing yet; `readers` says how many read the depot at a place."""
+        """Start empty; `readers` says how many read the depot at a place."""
         self._readers, self._max_bytes = readers, max_bytes
         self._versions: dict[Key, _Version] = {}  # the oldest first
         self._lock = Lock()
@@ -40,7 +40,7 @@ class SharedRows:
         """Return the rows of a version: those that another reader has read, or what `read` returns."""
         with self._lock:
             version = self._versions.setdefault(key, _Version(self._readers.get(key[0], 1)))
-        with version.lock:  # another one may be reading
+        with version.lock:  # another reader may be reading
             pieces = version.pieces
             if pieces is None:
                 pieces = list(read())

@@ -1,4 +1,4 @@
-"""Slices: whole versions of a depot, one slice for each microbatch. There is one class for each kind of what it holds.
+"""Slices: whole versions of a depot, one slice for each microbatch. There is one class for each kind of content.
 
 Where the rows are (here, or on Spark's executors) is the business of `windrow.rows`.
 """
@@ -24,15 +24,15 @@ from windrow.source.raw_records import ParsedChunks, PartialOf, parse_here
 if TYPE_CHECKING:
     from windrow.rows.frame import FrameRows
 
-# Parses chunks where they are, on the executors or on disk, after the partial rows of the ledger.
+# Parses chunks where they are, on the executors or on disk, given the partial rows of the ledger.
 ChunkParser: TypeAlias = Callable[[PartialOf], ParsedChunks]
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Whole depot versions: `expected` are those with rows, and how many rows each added by the log.
+    """Whole depot versions: `expected` has those with rows, and how many rows each added by its log.
 
-    The number is None if it is not to be checked.
+    The number is None if it is not checked.
     """
 
     rows: Rows
@@ -63,7 +63,7 @@ class Slice:
         return None
 
     def extra_rows(self, microbatch: int, schema: pa.Schema) -> list[Rows]:
-        """Return the other ledger rows that a raw depot gives, with `known`: rejects and partial rows."""
+        """Return the other ledger rows from a raw depot, with `known`: rejects and partial rows."""
         return []
 
 

@@ -25,7 +25,7 @@ from windrow.source.depot_rows import StateChanges
 class Source(Protocol):
     """Reads the depot of the settings. It decides nothing, and writes nothing.
 
-    Each engine implements `arrivals`; what Delta's log says is answered here, the same for both.
+    Each engine implements `arrivals`; Delta's log is read here, in the same way for both.
     """
 
     engine: Engine
@@ -36,16 +36,16 @@ class Source(Protocol):
     def __init__(self, engine: Engine, settings: Settings, rows: bool | StateChanges = False) -> None:
         """Open nothing yet. Raises EngineUnavailableError for a location that the engine cannot reach.
 
-        With `rows`, a depot without messages is read as its rows, or as what changed in a state.
+        With `rows`, a depot without messages is read as its rows, or as the changes of a state.
         """
         self.engine, self.settings, self._as_rows = engine, settings, rows
         self.place = engine.place(settings.depot)
 
     def arrivals(self, after: int, last_version: int) -> AbstractContextManager[Arrivals | None]:
-        """Give what the depot added after version `after`, up to `last_version`; None if it added no rows."""
+        """Yield what the depot added after version `after`, up to `last_version`; None if it added no rows."""
 
     def streams(self, after: int) -> bool:
-        """Tell whether Spark's `foreachBatch` drives what reads the versions after this one."""
+        """Tell whether Spark's `foreachBatch` drives the reading of versions after this one."""
         return False
 
     @property
@@ -104,7 +104,7 @@ class Source(Protocol):
         return Conversion.of(self.settings, table, self._as_rows), table
 
     def _keep_read(self, after: int, last_version: int) -> None:
-        """Sync the versions of the depot that are about to be read to the local disk."""
+        """Sync to the local disk the depot versions that are about to be read."""
         if self.settings.fsync:
             # guard: depot-durable
             sync_read(self.place, after, last_version)

@@ -1,8 +1,7 @@
 """Read the new versions of a depot with Spark.
 
-The batcher is driven by a stream of the depot's change feed (`stream`), whose `foreachBatch` runs in a process of the
-server on Spark Connect. A topology, which has several depots in one microbatch, and a replay read the feed by a query
-(`arrivals`).
+A stream of the depot's change feed (`stream`) drives the batcher; on Spark Connect, its `foreachBatch` runs in a server
+process. A topology, which has several depots in one microbatch, and a replay read the feed with a query (`arrivals`).
 
 Without a change feed both stream the depot's files, and the log says which version added which file. The stream skips a
 version that changed or removed rows; the log says which these are.
@@ -50,7 +49,7 @@ class SparkSource(Source):
     _by_files = False  # how the depot is streamed
 
     def streams(self, after: int) -> bool:
-        """Tell whether `foreachBatch` drives what reads the versions after this one.
+        """Tell whether `foreachBatch` drives the reading of versions after this one.
 
         It drives the batcher, and on Spark Connect, which keeps no rows of a stream, whatever reads a depot by files.
         """
@@ -58,7 +57,7 @@ class SparkSource(Source):
 
     @contextmanager
     def arrivals(self, after: int, last_version: int) -> Iterator[Arrivals | None]:
-        """Give the versions after `after`, up to `last_version`, by a query of the change feed, or else by a stream."""
+        """Yield the versions after `after`, up to `last_version`, from a query of the change feed or else a stream."""
         start = self._begin(after, last_version)
         with ExitStack() as stack:
             opened = None
@@ -77,7 +76,7 @@ class SparkSource(Source):
         """Call `handle` with the versions after `after`, up to `last_version`, from `foreachBatch` of a stream.
 
         The checkpoint of the stream is a fresh one: the ledger is the real one. Returns whether `handle` ran in another
-        process; then the ledger has what it did.
+        process; the ledger then records what it did.
         """
         start = self._begin(after, last_version)
         taking = partial(self._take, last_version=last_version, handle=handle)
@@ -152,9 +151,9 @@ class SparkSource(Source):
             raise translate_error(error) from error
 
     def _read_stream(self, start: int) -> DataFrame | None:
-        """Return what a stream of the files from version `start` on gives, kept on the executors; None for no rows.
+        """Return the rows of a stream of the files from version `start` on, kept on the executors; None for no rows.
 
-        A topology has several depots in one microbatch, and a stream gives its rows only while it runs. Raises
+        A topology has several depots in one microbatch, and a stream has its rows only while it runs. Raises
         EngineUnavailableError on Spark Connect, which keeps no rows.
         """
         if self.engine.remote:
@@ -173,7 +172,7 @@ class SparkSource(Source):
         return reduce(DataFrame.unionAll, frames) if frames else None
 
     def _take(self, frame: DataFrame, start: int, last_version: int, handle: Callable[[Arrivals], None]) -> int:
-        """Handle the versions up to `last_version` in a frame of a stream; return the first version of the next."""
+        """Handle a stream frame's versions up to `last_version`; return the first version of the next frame."""
         with self._open_arrivals(frame, start, last_version, persist=True) as arrivals:
             if arrivals.last is None:
                 return start
@@ -182,10 +181,10 @@ class SparkSource(Source):
 
     @contextmanager
     def _open_arrivals(self, frame: DataFrame, start: int, last_version: int, persist: bool) -> Iterator[SparkArrivals]:
-        """Work on the session of a frame of a stream or of a query, and give the versions up to `last_version` in it.
+        """Work on the session of a frame of a stream or of a query, and yield its versions up to `last_version`.
 
-        `persist` a frame of `foreachBatch`. Text is checked here where no conversion does it: what a query may have
-        replaced, and rows that stay as they are on the executors. The driver checks what it collects.
+        `persist` a frame of `foreachBatch`. Text is checked here if no conversion checks it: text that a query may have
+        replaced, and unconverted rows on the executors. The driver checks what it collects.
         """
         session = frame.sparkSession
         try:
@@ -224,7 +223,7 @@ class SparkSource(Source):
     def _changes(self, frame: DataFrame, first: int, last: int, latest: int) -> DataFrame:
         """Return the versions from `first` to `last` in a frame of the stream, as the change feed gives them.
 
-        Raises DepotUnreadableError for a version that removed rows where there is no feed: the stream skips it.
+        Raises DepotUnreadableError for a version that removed rows if there is no feed: the stream skips it.
         """
         if self._by_files:
             files, removing = self.log.files_added(first, latest)
@@ -239,8 +238,8 @@ class Take:
     """The function that `foreachBatch` calls. On Spark Connect a copy of it runs in a process of the server.
 
     `failure` is the error of a call in this process. An error in another process comes back in the text of the stream's
-    error, where `failure_in` finds it. A request to exit is passed on as well: it would end the thread that Spark
-    calls, and Spark would wait for it forever.
+    error, where `failure_in` finds it. A request to exit is passed on too: otherwise it would end the thread that Spark
+    calls, and Spark would wait for that forever.
     """
 
     def __init__(self, take: Callable[[DataFrame, int], int], start: int) -> None:
@@ -294,7 +293,7 @@ def feed_of(session: SparkSession, location: str, first: int, last: int) -> Data
 
 
 def with_files(stream: DataFrame) -> DataFrame:
-    """Return a stream of a table's rows with the name of the file of each."""
+    """Return a stream of a table's rows, each with its file name."""
     return stream.withColumn(FILE, F.element_at(F.split(F.input_file_name(), "/"), -1))
 
 

@@ -54,8 +54,8 @@ class SparkArrivals(Arrivals):
         """Collect the frame once if it is small enough for the driver, otherwise leave it to the executors.
 
         `counts` may reach beyond the frame, whose last version is `last` (None if it has no rows). `kept` releases the
-        persisted frames. `foreachBatch` passes a frame as an RDD, all of which each slice would read: it is persisted
-        for the executors (`persist`). Of a query Spark reads only the versions and columns that it needs.
+        persisted frames. `foreachBatch` passes a frame as an RDD, which each slice would read whole: it is persisted
+        for the executors (`persist`). From a query Spark reads only the versions and columns that it needs.
         """
         known, most = [count for count in counts.values() if count is not None], settings.max_driver_messages
         total = sum(known) if len(known) == len(counts) else frame.count()
@@ -101,7 +101,7 @@ class SparkArrivals(Arrivals):
         return slice_of(self.conversion, new_rows, counts, to_messages, self._parser(new_rows.content))
 
     def _parser(self, chunks: DataFrame) -> ChunkParser | None:
-        """Return what parses the chunks of a raw depot on the executors."""
+        """Return a parser of a raw depot's chunks on the executors."""
         if self.conversion.format is None:
             return None
         from windrow.source.raw_executors import parse_on_executors
@@ -109,7 +109,7 @@ class SparkArrivals(Arrivals):
         return partial(parse_on_executors, chunks, self.conversion.format, self.conversion, self.parsed)
 
     def _refuse(self, part: DataFrame) -> None:
-        """Raise DepotChangedError for deletions and updates; of a ledger, if it was set back."""
+        """Raise DepotChangedError for deletions and updates; for a ledger, if it was set back."""
         if self.conversion.of_ledger:
             lost = F.col(CHANGE) != "insert"
             lost = lost | (F.col("kind") == "rollback") if self.settings.on_depot_change == "error" else lost
@@ -138,7 +138,7 @@ def _new_rows(part: DataFrame, conversion: Conversion, count: int) -> FrameRows:
 
 
 def _plain_rows(part: DataFrame, conversion: Conversion) -> DataFrame:
-    """Return the new rows of a depot without messages, with the depot version; of a ledger, batches or a state."""
+    """Return the new rows of a depot without messages, with the depot version; for a ledger, batches or a state."""
     new = part.where(F.col(CHANGE) == "insert")
     if conversion.state is not None:
         return _changes(new, conversion.state)
@@ -161,7 +161,7 @@ def _changes(added: DataFrame, state: StateChanges) -> DataFrame:
 
 
 def _of_any_version(added: DataFrame, state: StateChanges, field: StructField) -> Column:
-    """Return a column of a state, whichever version of the state wrote a row; what has none fails."""
+    """Return a column of a state, whichever version of the state wrote a row; a failed cast raises."""
     values = []
     for name in state.stored_names(field.name, added.columns):
         column = F.col(f"`{name}`")

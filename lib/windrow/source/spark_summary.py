@@ -1,4 +1,4 @@
-"""Summarise messages on Spark's executors without Python, which takes half the time of handing each message to it."""
+"""Summarise messages on Spark's executors without Python, in half the time of passing each message to it."""
 
 from __future__ import annotations
 

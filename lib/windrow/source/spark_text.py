@@ -1,9 +1,9 @@
 """Find text in frames that is not UTF-8, and text that Spark replaced because it was not.
 
-Spark's streams give the bytes of a text as they are. A query of Delta's change feed turns each row into Java objects
-(`DeltaCDFRelation`, Delta 4.4), which puts U+FFFD in the place of bytes that are not UTF-8: two texts could become
-equal, and nothing would tell. So where a query gave U+FFFD, a stream reads the versions once more and says whether that
-character is in the depot.
+Spark's streams return the bytes of a text as they are. A query of Delta's change feed turns each row into Java objects
+(`DeltaCDFRelation`, Delta 4.4), which replaces bytes that are not UTF-8 with U+FFFD: two texts could become equal
+unnoticed. So if a query returned U+FFFD, a stream reads the versions once more and tells whether that character is in
+the depot.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Refuse text in a depot that is not UTF-8, on which the engines do not agree."""
+"""Refuse text in a depot that is not UTF-8, because the engines disagree on it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def has_replacement(rows: pa.Table) -> bool:
 
 
 def _texts_in(column: pa.Array) -> Iterator[pa.Array]:
-    """Give the texts of a column, those within lists, maps and structs too."""
+    """Yield the texts of a column, including those within lists, maps and structs."""
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         yield column
     elif pa.types.is_struct(column.type):

@@ -1,4 +1,4 @@
-"""Test topologies and formats: a harness with real tables, a manual clock, points of failure; every cut of bytes."""
+"""Test topologies and formats: a harness with real tables, a manual clock, failure points; every cut of bytes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 r"""Check a format: every cut of its bytes, every order of arrival, repetitions, microbatches, and malformed bytes.
 
-A reader that you write for reading, not for speed, is a second opinion on every page with one byte too few, too many or
-in the wrong place.
+A reader of yours, written for clarity rather than speed, is a second opinion on every input with one byte missing,
+doubled or swapped.
 
 ```python
 def test_logfmt():
@@ -48,13 +48,13 @@ def check_format(
 ) -> list[dict[str, Any]]:
     """Check a format, and return the rows of the good records. Raises AssertionError, which shows the bytes.
 
-    Each item of `good` is the bytes of one good record, which may give several rows. Each item of `bad` is rejected and
-    does not affect other records. For `malformed`, and for random damage to all of these, only what holds for any bytes
-    is checked: each byte is in a record, rejected or kept, and the result does not depend on cuts, order of arrival and
-    microbatches. A source begins with `start`, such as a header.
+    Each item of `good` is the bytes of one good record, which may become several rows. Each item of `bad` is rejected
+    and does not affect other records. `malformed`, and random damage to all of these, are checked only for what holds
+    for any bytes: each byte is in a record, rejected or kept, and the result does not depend on cuts, order of arrival
+    and microbatches. A source begins with `start`, such as a header.
 
     `naive` reads a whole source in the plainest way, and returns the fields of good records and the bytes of bad ones.
-    Both must be the same with every single byte removed, doubled and swapped with its neighbour.
+    Format and `naive` must agree with every single byte removed, doubled and swapped with its neighbour.
     """
     shape = random.Random(seed)
     format_ = format_of(settings if isinstance(settings, FormatSettings) else FormatSettings(**settings))
@@ -77,7 +77,7 @@ def check_format(
 
 
 def _alone(format_: Format, start: bytes, record: bytes, *, good: bool) -> list[dict[str, Any]]:
-    """Return the rows of a record that is a source of its own; a bad one has none."""
+    """Return the rows of a record that is a source of its own; a bad record has none."""
     ledger = RawLedger.of(format_, [[start + record]])
     rows, rejects = ledger.fields(), ledger.rejects()
     if good:
@@ -90,7 +90,7 @@ def _alone(format_: Format, start: bytes, record: bytes, *, good: bool) -> list[
 
 
 def _check_cuts(format_: Format, stream: bytes, shape: random.Random, ways: Iterable[list[bytes]] = ()) -> None:
-    """Read a stream as a whole and cut, in order and not, in one microbatch and in several."""
+    """Read a stream whole and cut, in order and out of order, in one microbatch and in several."""
     whole = RawLedger.of(format_, [[stream]]).values()
     random_cuts = (cut(stream, shape.choices(range(len(stream) + 1), k=shape.randrange(8))) for _ in range(WAYS))
     for parts in [*ways, *random_cuts]:
@@ -126,7 +126,7 @@ def _compare(format_: Format, stream: bytes, naive: Naive) -> None:
 
 
 def _one_byte_off(stream: bytes) -> Iterator[bytes]:
-    """Yield the bytes, and the bytes with each single one removed, doubled and swapped with its neighbour."""
+    """Yield the bytes, and the bytes with each single byte removed, doubled and swapped with its neighbour."""
     yield stream
     for at in range(len(stream)):
         yield stream[:at] + stream[at + 1 :]
@@ -156,10 +156,10 @@ VERSION_NAME = "version"
 
 
 class RawLedger:
-    """What a ledger holds of raw sources, and everything that was staged; each read checks the books."""
+    """A ledger's partial rows of raw sources, and everything that was staged; each read checks the books."""
 
     def __init__(self, format_: Format) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         self.format = format_
         self.partial = SCHEMA.empty_table()
         self.staged: list[StageResult] = []
@@ -173,7 +173,7 @@ class RawLedger:
         return ledger
 
     def read(self, rows: pa.Table) -> None:
-        """Read rows in a microbatch, given the partial rows that the ones before left."""
+        """Read rows in a microbatch, given the partial rows that earlier ones left."""
         staged = stage(rows, self.partial, self.format)
         known, ids = set(self.partial["id"].to_pylist()), staged.partial["id"].to_pylist()
         assert len(set(ids)) == len(ids), f"a partial row comes twice: {ids}"
@@ -191,12 +191,12 @@ class RawLedger:
         self.staged.append(staged)
 
     def fields(self) -> list[dict[str, Any]]:
-        """Return the good records with their places, in an order of their own."""
+        """Return the good records with their places, in a fixed order."""
         rows = [row for stage in self.staged for row in stage.fields.drop_columns([VERSION]).to_pylist()]
         return sorted(rows, key=repr)
 
     def rejects(self, *reasons: str) -> list[dict[str, Any]]:
-        """Return the bad records and chunks, those with these reasons, or all but repeated chunks."""
+        """Return the bad records and chunks with these reasons, by default all but repeated chunks."""
         rows = [row for stage in self.staged for row in stage.rejects.to_pylist()]
         chosen = (row for row in rows if row["reason"] in reasons or (not reasons and row["reason"] != REPEATED))
         timeless = ({name: row[name] for name in row if name not in {VERSION_NAME, "arrived_in"}} for row in chosen)
@@ -209,7 +209,7 @@ class RawLedger:
         return good, sorted((row["reason"], row["content"]) for row in self.rejects())
 
     def versions(self) -> list[Any]:
-        """Return in which version each record was known, good or bad."""
+        """Return the version in which each record, good or bad, was known."""
         parts = [part for stage in self.staged for part in ((stage.fields, VERSION), (stage.rejects, VERSION_NAME))]
         columns = [[part[name].to_pylist() for name in ("chunk", version)] for part, version in parts]
         return sorted(row for column in columns for row in zip(*column, strict=True))
@@ -220,7 +220,7 @@ class RawLedger:
 
 
 def chunks(parts: list[bytes], source: str = "s", version: int = 1, last: bool = True) -> pa.Table:
-    """Return the chunks of a source in one version; each was received a microsecond after the one before."""
+    """Return the chunks of a source in one version; each was received a microsecond after the previous one."""
     count = len(parts)
     return pa.table(
         {
@@ -241,7 +241,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 
 
 def stage_in_two_passes(rows: pa.Table, partial: pa.Table, format_: Format) -> StageResult:
-    """Stage rows as executors and the driver do it together, each row by itself."""
+    """Stage rows as executors and the driver do together, each row by itself."""
     apart = [rows.slice(at, 1) for at in range(max(1, rows.num_rows))]
     columns = with_places(format_.parser.schema)
     summaries = pa.concat_tables([summarise_chunks(row, format_) for row in apart])
@@ -262,13 +262,13 @@ def stage_in_two_passes(rows: pa.Table, partial: pa.Table, format_: Format) -> S
 
 
 def run_second_pass(plan: ParsePlan, apart: list[pa.Table], format_: Format) -> tuple[pa.Table, pa.Table]:
-    """Return what the second pass gives, and the rests among it."""
+    """Return the result of the second pass, and the rests in it."""
     columns = with_places(format_.parser.schema)
     parsed = pa.concat_tables([parse_bodies(row, plan.bodies, format_, columns) for row in apart])
     return parsed, pa.Table.from_struct_array(parsed["rest"].drop_null())
 
 
 def comparable(staged: StageResult) -> list[Any]:
-    """Return what is staged in an order of its own."""
+    """Return the staged rows in a fixed order."""
     tables: Iterator[pa.Table] = iter([staged.fields, staged.rejects, staged.partial.drop_columns(["framing"])])
     return [*(sorted(map(repr, table.to_pylist())) for table in tables), staged.volume]

@@ -5,7 +5,7 @@ def test_words(tmp_path):
     harness = Harness(topology, tmp_path)
     harness.append([{"payload": "to be or not to be"}])
     harness.crash_at(Point.BEFORE_COMMIT)
-    with pytest.raises(Crashed):
+    with pytest.raises(DriverCrash):
         harness.run()
     harness.restart()
     harness.run()
@@ -54,9 +54,9 @@ class DriverCrash(Exception):
 
 
 class Harness:
-    """A topology with its depots and states in a directory, which topologies that form a chain share.
+    """A topology with its depots and states in a directory, which the topologies of a chain share.
 
-    The locations in the topology are not used, except that a topology finds the states of another one by the last part.
+    The locations in the topology are not used, except that a topology finds another's states by the last part.
     `engine` is `embedded` or, with a `session`, `spark`; `settings` are those of `windrow.toml`. Failed microbatches
     are not retried unless `max_retries` is set, and after a crash never.
     """
@@ -70,7 +70,7 @@ class Harness:
         clock: ManualClock | None = None,
         **settings: Any,
     ) -> None:
-        """Prepare the topology; nothing runs yet. The `clock` stands at the present time unless one is given."""
+        """Prepare the topology; nothing runs yet. The `clock` stands at the current time unless one is given."""
         self.directory, self.clock = Path(directory), clock or ManualClock(time.time_ns() // 1_000)
         self.topology = self._place_topology(topology)
         self._settings = Settings(**({"engine": engine, "max_retries": 0} | settings))
@@ -79,7 +79,7 @@ class Harness:
         self._runner: Runner | None = None
 
     def append(self, rows: Iterable[Row] | pa.Table, depot: str | None = None) -> int:
-        """Append rows to a depot (default: the first one) in one version, and return that; missing columns are NULL.
+        """Append rows to a depot (default: the first) in one version, and return it; missing columns are NULL.
 
         Messages may have only a `payload`: source, key and type default to `test`, the times to the clock's. A table,
         and rows for a depot made by `create`, are appended unchanged.
@@ -103,7 +103,7 @@ class Harness:
         DeltaTable.create(self._location(depot), columns, configuration={"delta.enableChangeDataFeed": "true"})
 
     def run(self) -> RunSummary:
-        """Process what is new, as `windrow run` does. Raises Crashed at the point given to `crash_at`."""
+        """Process what is new, as `windrow run` does. Raises DriverCrash at the point given to `crash_at`."""
         return self.runner().once()
 
     def runner(self) -> Runner:
@@ -120,7 +120,7 @@ class Harness:
         return self._runner
 
     def wait_processed(self, messages: int, timeout: float = 60) -> None:
-        """Run until so many messages were processed in all. Raises NotFoundError after `timeout` seconds."""
+        """Run until this many messages were processed in all. Raises NotFoundError after `timeout` seconds."""
         until = time.monotonic() + timeout
         while True:
             self.run()

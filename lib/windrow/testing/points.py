@@ -1,4 +1,4 @@
-"""The points of a microbatch at which a test can interfere, and wrappers of what it works with that call a probe."""
+"""The points of a microbatch at which a test can interfere, and wrappers of its parts that call a probe there."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class EngineProxy:
 class ProbedLedger(EngineProxy):
     """A real ledger; `at` is called at every point of a microbatch and may raise, commit elsewhere, or kill.
 
-    The first microbatch of a run is primed before the depots are read. Its point comes when something has arrived: the
-    ledger is also read to open it, or to compare rules.
+    The first microbatch of a run is primed before the depots are read. Its point is called when something has arrived:
+    the ledger is also read to open it, or to compare rules.
     """
 
     reading = primed = False
@@ -66,7 +66,7 @@ class ProbedLedger(EngineProxy):
 
 
 class ProbedSource(EngineProxy):
-    """A real source; what arrives first comes to the point of a microbatch that was primed before."""
+    """A real source; the first arrivals call the point of a microbatch that was primed before."""
 
     def __init__(self, inner: Any, ledger: ProbedLedger) -> None:
         super().__init__(inner, ledger.at)

@@ -1,6 +1,6 @@
-"""A state as a function that works with Arrow tables reads and changes it.
+"""A state as functions on Arrow tables read and change it.
 
-What is read is read once and by key, what changes is kept until the microbatch is committed, and each read sees it.
+Each key is read once. Changes are kept until the microbatch is committed, and every read sees them.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from windrow.topology.state import DUE, State
 
 Read: TypeAlias = Callable[[IdFilter | None], pa.Table]
 ID = pa.field("id", pa.string())
-EXACT_DIGITS = 60  # Arrow adds up to 76, and needs some of them to count the rows
+EXACT_DIGITS = 60  # Arrow adds up to 76, and needs some of them for the row count
 
 
 class ArrowState:
-    """The rows of a state, as functions so far have left them. Tables have key and value columns."""
+    """The rows of a state, as functions have left them so far. Tables have key and value columns."""
 
     def __init__(self, declared: State, read: Read, now: Callable[[], int]) -> None:
         """Read nothing yet: `read` returns the `id` and the columns of the rows that match, or of all (None).
 
-        `now` returns the time (microseconds) at which rows are written, after which their time to live is counted.
+        `now` returns the time (microseconds) at which rows are written, from which their time to live counts.
         """
         self._state, self._read, self._now = declared, read, now
         self._stored = empty_table(pa.schema([ID, *declared.columns]))
@@ -39,7 +39,7 @@ class ArrowState:
         self._changed = empty_table(pa.schema([ID, *declared.columns, pa.field(DELETED, pa.bool_())]))
 
     def get(self, keys: pa.Table | None = None) -> pa.Table:
-        """Return for each row of `keys` the row of the state, in the same order; a state without a key needs none.
+        """Return the state's row for each row of `keys`, in the same order; a state without a key needs none.
 
         A key that has no row gets the initial values, which are NULL unless declared.
         """
@@ -62,7 +62,7 @@ class ArrowState:
         return pc.is_in(ids, self._rows(IdFilter(ids.unique()))["id"].combine_chunks())
 
     def all(self, keys: pa.Table | None = None) -> pa.Table:
-        """Return all rows of the state, or with `keys` those under them: these have its first key columns, or all.
+        """Return all rows of the state, or those under `keys`, which have its first key columns, or all.
 
         Raises TopologyError.
         """
@@ -74,7 +74,7 @@ class ArrowState:
         return (rows if id_filter is None else id_filter.among(rows)).select(self._state.columns.names)
 
     def put(self, rows: pa.Table) -> None:
-        """Write rows, each key once, in place of the rows with the same keys. Raises TopologyError."""
+        """Write rows, one for each key, which replace the rows with the same keys. Raises TopologyError."""
         new = self._conform(rows, self._state.written, "put")
         if self._state.ttl is not None:
             new = new.append_column(DUE, pa.repeat(self._state.forgotten_at(self._now()), new.num_rows))
@@ -88,11 +88,11 @@ class ArrowState:
         self._change(deleted, deleted=True, what="delete")
 
     def combine(self, rows: pa.Table, /, **columns: Given) -> None:
-        """Aggregate rows by key, and join each aggregate with the value before; other values stay as they are.
+        """Aggregate rows by key, and join each aggregate with the previous value; other values do not change.
 
         `total=("amount", "sum")` takes the column `amount` of the rows. The operations are `sum`, `min`, `max`, `count`
-        of what is not NULL, `first` and `last`, in the order of the rows or of a third name, a column. `"count"` alone
-        counts rows. Raises TopologyError.
+        of values that are not NULL, `first` and `last`, in the order of the rows or of a column named third. `"count"`
+        alone counts rows. Raises TopologyError.
         """
         self._require_table(rows, "combine")
         aggregations = parse_aggregations(self._state, columns, rows.column_names)
@@ -105,16 +105,16 @@ class ArrowState:
         self.join(new, aggregations)
 
     def join(self, new: pa.Table, aggregations: list[Aggregation]) -> None:
-        """Join aggregates, one row for each key with `value 0`, `value 1`, ..., with the values before."""
+        """Join aggregates, one row for each key with `value 0`, `value 1`, ..., with the previous values."""
         if not new.num_rows:
             return
         before = self.get(new if self._state.keys.names else None)
         self.put(join_aggregates(self._state, before, new, aggregations))
 
     def changes(self) -> pa.Table | None:
-        """Return the rows that the ledger must write: `id`, `state`, `deleted`, `known`, the columns; None without any.
+        """Return the rows that the ledger must write: `id`, `state`, `deleted`, `known`, the columns; None if none.
 
-        Rows that are as they were, and deleted keys that had no row, are left out. A deleted row has its last values.
+        Unchanged rows, and deleted keys that had no row, are left out. A deleted row has its last values.
         """
         changed = self._changed
         if not changed.num_rows:
@@ -137,7 +137,7 @@ class ArrowState:
         return rows if rows.num_rows else None
 
     def load_changes(self, changed: pa.Table) -> None:
-        """Begin with what functions that work with DataFrames have changed."""
+        """Begin with the changes of functions on DataFrames."""
         self._changed = changed.select(self._changed.column_names).cast(self._changed.schema)
 
     @property
@@ -176,7 +176,7 @@ class ArrowState:
         return self.as_changed(self._load(id_filter))
 
     def as_changed(self, stored: pa.Table) -> pa.Table:
-        """Return stored rows, with their ids, as functions so far have left them, and all that these have written."""
+        """Return stored rows, with their ids, as functions have left them so far, and all rows that these wrote."""
         stays = stored.filter(pc.invert(pc.is_in(stored["id"], self._changed["id"].combine_chunks())))
         new = self._changed.filter(pc.invert(self._changed[DELETED])).drop_columns([DELETED])
         return pa.concat_tables([stays, new])
@@ -236,7 +236,7 @@ def _aggregate(rows: pa.Table, keys: list[str], aggregations: list[Aggregation])
         targets.append(([], "count_all") if name is None else (name, aggregation.operation))
     aggregated = ordered.group_by(keys, use_threads=False).aggregate(
         targets
-    )  # one thread, so sums of floats are repeated
+    )  # one thread, so sums of floats are reproducible
     return aggregated.rename_columns([*keys, *(f"value {number}" for number in range(len(aggregations)))])
 
 
@@ -248,7 +248,7 @@ def _exact(*types: pa.DataType) -> pa.DataType | None:
 
 
 def _join_values(operation: str, before: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.Array:
-    """Return the value before joined with the aggregate of the new rows; NULL is no value.
+    """Return the previous value joined with the aggregate of the new rows; NULL is no value.
 
     Whole numbers and decimals are added exactly: only a sum that does not fit the type of the value is an error.
     """

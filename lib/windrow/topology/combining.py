@@ -1,4 +1,4 @@
-"""What `combine` does with a value: the aggregate of the new rows, and how it joins the value before."""
+"""What `combine` does with a value: the aggregate of the new rows, and how it joins the previous value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The depots of a topology: with which settings each is read, and what reads it."""
+"""The depots of a topology: the settings and the source with which each is read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from windrow.source.depot_rows import StateChanges
 from windrow.topology.migration import recorded_states
 from windrow.topology.topology import Depot, Topology
 
-FRAME_ROWS = 20_000  # with more, functions on DataFrames get rows that never were on the driver
+FRAME_ROWS = 20_000  # with more, functions on DataFrames get rows that were never on the driver
 
 
 def settings_of(topology: Topology, depot: Depot, settings: Settings) -> Settings:
@@ -44,7 +44,7 @@ def source_of_depot(engine: Engine, depot: Depot, used: Settings) -> Source:
 
 
 def _changes(ledger: Ledger, state: str) -> StateChanges:
-    """Return which state of another topology is a depot, with its columns. Raises TableMissingError, TopologyError."""
+    """Return another topology's state as a depot, with its columns. Raises TableMissingError, TopologyError."""
     location, table = ledger.settings.ledger, ledger.table()
     if table is None:
         raise TableMissingError(

@@ -54,7 +54,7 @@ def _states(topology: Topology, settings: Settings) -> OpenLedger:
 
 
 def _depot(topology: Topology, settings: Settings, engine: str, now: int, name: str) -> tuple[OpenDepot, Checks]:
-    """Open a depot, to be checked as what it has: messages, rows, a ledger.
+    """Open a depot, to be checked by its content: messages, rows, a ledger.
 
     Raises TableMissingError, DepotMismatchError.
     """

@@ -1,7 +1,7 @@
 """What is due in one attempt at a microbatch: the events and timers that fire, and the keys that are forgotten.
 
-Timers and keys are due when the clock of the topology has reached their times. That is the wall clock at the first
-attempt, and in a topology in step the time up to which it has read its depots. The history records it, so that a
+Timers and keys are due when the clock of the topology has reached their times. This is the wall clock at the first
+attempt, or in a topology in step the time up to which it has read its depots. The history records that time, so that a
 replay fires the same timers.
 """
 
@@ -35,7 +35,7 @@ NO_KEYS = pa.table({})
 class Due:
     """What is due in one attempt. `until` is the time (microseconds) that timers and keys are compared with.
 
-    `open_state` opens a state, as the functions so far have left it.
+    `open_state` opens a state, as the functions have left it so far.
     """
 
     def __init__(self, topology: Topology, plan: MicrobatchPlan, open_state: Callable[[str], ArrowState]) -> None:
@@ -43,7 +43,7 @@ class Due:
         self._topology, self._plan, self._open_state = topology, plan, open_state
         self.known = due_times(plan.primed.fence.rows)
         self.until = due_until(topology, plan)
-        # A commit of changed settings has no plan, by which another attempt would find what a function appended.
+        # A commit of changed settings has no plan by which another attempt could find what a function appended.
         # guard: rules-fire-nothing
         self._events = [
             event for event in topology.events.values() if plan.kind != "rules" or event.name not in self.known
@@ -100,7 +100,7 @@ class Due:
         return self._open_state(name).as_changed(self._stored[name])
 
     def fire(self, after: int, through: int) -> None:
-        """Delete the rows that are due after `after` and up to `through` from their states: those of timers fire."""
+        """Delete the rows due after `after` and up to `through` from their states; those of timers fire."""
         self._fired, self._timers = self._fired if after == clock.UNKNOWN else {}, {}
         for name in self._stored:
             declared, rows = self._topology.states[name], self._pending(name)
@@ -132,9 +132,9 @@ class Due:
         states: Mapping[str, ArrowState | FrameState],
         migrated: Mapping[str, pa.Table],
     ) -> pa.Table:
-        """Return the ledger rows that say when something is due from now on, after what the functions changed.
+        """Return the ledger rows that say when something is due next, after the changes of the functions.
 
-        So do the rows of states that got other columns.
+        The rows of `migrated` states count as well.
         """
         now = self._plan.now
         following: dict[str, int | None] = {
@@ -161,7 +161,7 @@ class Due:
 
 
 def earliest_due(rows: pa.Table) -> int | None:
-    """Return when the first of some rows of a state is due (microseconds)."""
+    """Return when the first row of a state is due (microseconds)."""
     gone = pc.fill_null(rows[DELETED], False)
     return cast("int | None", pc.min(rows.filter(pc.invert(gone))[DUE.name].cast(pa.int64())).as_py())
 

@@ -1,13 +1,13 @@
-"""What falls due: events, timers, and keys that have outlived their time.
+"""What falls due: events, timers, and keys past their time to live.
 
 An *event* is declared with an interval, and is due every time that `every` has passed since it was scheduled. If it is
 overdue by more than one interval because nothing ran, it fires once for all of them (`once`), or missed events are left
 out and it fires only if it is less than one interval late (`skip`). A *timer* is set by a function, for a key, and is a
-row of a state of its own. A state with a time to live has in each row the time at which it is forgotten.
+row of a state of its own. In a state with a time to live, each row has the time at which it is forgotten.
 
 Rows of the state `event` say when each of them is due. For a timer, and for a state with a time to live, that is when
 the first of its rows is due, or earlier: a row that was moved or deleted since may have been the first. At that time
-the rows that are due are read, and when the next one is. Source of the idea: the time reset of Triceps.
+the due rows are read, and the next due time. Source of the idea: the time reset of Triceps.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def due_times(rows: pa.Table) -> dict[str, int]:
 
 
 def event_rows(schema: pa.Schema, due: Scheduled, known: Scheduled) -> pa.Table:
-    """Return the rows of what has another due time, or none any more, than is `known`; with the column `known`."""
+    """Return the rows for due times that differ from the `known` ones or are gone; with the column `known`."""
     moved = {name: at for name, at in due.items() if known.get(name) != at}
     names = pa.array(list(moved), pa.string())
     columns: dict[str, object] = {

@@ -1,8 +1,8 @@
-"""The topology that feeds a depot, an output or a state of it: its recorded position says which time it is past.
+"""The topology that feeds a depot, an output or a state of it: its recorded position says which time it has passed.
 
-It is past a time when it has read its own depots up to this time, because what it appends is committed before its
-position. A depot that nobody feeds is past the idle clock of its sources when it is read to its end. As long as
-something is unread, the clocks stand where the last microbatch that read the depot left them.
+It has passed a time when it has read its own depots up to that, because its appends are committed before its
+position. A depot that nobody feeds has passed the idle clock of its sources when it is read to its end. As long as
+rows are unread, the clocks stay where the last microbatch that read the depot left them.
 
 Source of the idea: the diamond of Triceps, in which no branch overtakes another.
 """
@@ -30,14 +30,14 @@ from windrow.topology.topology import Topology
 
 NEVER = np.iinfo(np.int64).max
 NOT_READ = DepotState(DepotPosition(), Sources.none(), pa.table({}))
-NOTES = 20  # so many commits of a depot are asked who wrote them; maintenance writes others between them
+NOTES = 20  # how many commits of a depot are searched for their writer; maintenance adds commits between them
 
 
 @dataclass(slots=True)
 class RecordedFeeder(Feeder):
-    """A topology as its tables say; `sources` read its depots, `feeders` feed some of them.
+    """A topology, by its tables; `sources` read its depots, `feeders` feed some of them.
 
-    It feeds a depot by a state, or by an output.
+    It feeds a depot with a state, or with an output.
     """
 
     topology: Topology
@@ -45,10 +45,10 @@ class RecordedFeeder(Feeder):
     ledger: Ledger
     feeders: Mapping[str, Feeder]
     by_state: bool
-    _read_to: dict[str, tuple[int, int]] = field(default_factory=dict)  # a search from here to there found nothing
+    _read_to: dict[str, tuple[int, int]] = field(default_factory=dict)  # a search between these versions found nothing
 
     def position(self, now: int) -> FeederPosition:
-        """Return how far it has come; if it never ran, before all that its depots have. Raises TableMissingError."""
+        """Return how far it has come: before everything in its depots, if it never ran. Raises TableMissingError."""
         primed = None if self.ledger.table() is None else prime(self.ledger, list(self.sources))
         known = {} if primed is None else primed.depots
         each = [self._depot(name, known.get(name, NOT_READ), now) for name in self.sources]
@@ -60,7 +60,7 @@ class RecordedFeeder(Feeder):
         return FeederPosition(least.clock, least.feeder, since)
 
     def _depot(self, name: str, state: DepotState, now: int) -> FeederPosition:
-        """Return which time one of its depots is past."""
+        """Return which time one of its depots has passed."""
         sources = state.sources
         # guard: feeder-is-asked-first
         fed = self.feeders[name].position(now) if name in self.feeders else None
@@ -87,7 +87,7 @@ class RecordedFeeder(Feeder):
         return next((commit.committed_at for commit in source.commits(first, first) if commit.version == first), 0)
 
     def time_of(self, version: int) -> int | None:
-        """Return the greatest clock of the microbatch that a version of its table of states is, None for an output."""
+        """Return the greatest clock of the microbatch that committed a version of its states, None for an output."""
         if not self.by_state:
             return None
         log, path = self.ledger.tables.log(self.ledger.place), self.ledger.path
@@ -102,7 +102,7 @@ class RecordedFeeder(Feeder):
 
 
 def require_fed_as_declared(name: str, source: Source, feeder: RecordedFeeder | None) -> None:
-    """Raise TopologyError if the log of a depot says that another topology fills it than the declaration does."""
+    """Raise TopologyError if, according to the log of a depot, another topology fills it than is declared."""
     if source.log.table() is None:
         return
     first = max(0, source.depot().version - NOTES)
@@ -124,7 +124,7 @@ def require_fed_as_declared(name: str, source: Source, feeder: RecordedFeeder | 
 
 
 def feeders_of(topology: Topology, ledger: Ledger) -> dict[str, RecordedFeeder]:
-    """Return the topologies that feed depots, by the names of these, as seen through the engine of a ledger."""
+    """Return the topologies that feed depots, by depot name, as seen through the engine of a ledger."""
     engine, settings, feeders = ledger.engine, ledger.settings, dict[str, RecordedFeeder]()
     for name, depot in topology.depots.items():
         if (feeder := depot.fed_by) is not None:

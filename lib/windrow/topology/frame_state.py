@@ -1,7 +1,7 @@
-"""A state as a function that works with Spark DataFrames reads and changes it. Its rows stay on the executors.
+"""A state as functions on Spark DataFrames read and change it. Its rows stay on the executors.
 
-If `combine` reduces the new rows to a few, these go to the driver and are joined with the state there, as in a function
-that works with Arrow tables, because a commit of a few rows is much faster.
+If `combine` reduces the new rows to a few, these go to the driver and are joined with the state there, as in functions
+on Arrow tables, because a commit of a few rows is much faster.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ if TYPE_CHECKING:
 
 ID = pa.field("id", pa.string())
 HAS_ROW = "windrow has a row"
-FEW_ROWS = 20_000  # that come to the driver
+FEW_ROWS = 20_000  # that go to the driver
 EXACT = DecimalType(38, 0)
 
 
 class FrameState:
-    """The rows of a state, as functions so far have left them. Frames have key and value columns."""
+    """The rows of a state, as functions have left them so far. Frames have key and value columns."""
 
     def __init__(self, declared: State, plan: MicrobatchPlan, now: int) -> None:
         """Wrap the rows that are stored before a microbatch: `id` and the columns.
 
-        Rows are written at `now` (microseconds), after which their time to live is counted.
+        Rows are written at `now` (microseconds), from which their time to live counts.
         """
         self._state, self._written_at = declared, now
         self._opened = plan.ledger.open_on_executors(plan.primed.fence)
         self._stored = self._frame()
         self._changed: DataFrame | None = None
-        self.few = self._nothing()  # instead of a frame, what has changed as long as that is few rows
+        self.few = self._nothing()  # the changes, instead of a frame, as long as they are few rows
 
     def all(self, keys: DataFrame | None = None) -> DataFrame:
-        """Return all rows of the state, or with `keys` those under them: these have its first key columns, or all.
+        """Return all rows of the state, or those under `keys`, which have its first key columns, or all.
 
-        A few keys come to the driver, so that only their rows are read. Raises TopologyError.
+        A few keys go to the driver, so that only their rows are read. Raises TopologyError.
         """
         self._spread()
         if keys is None:
@@ -76,7 +76,7 @@ class FrameState:
         return self._now(stored).join(_sort_on_executors(prefixes), leading.names, "left_semi")
 
     def _now(self, stored: DataFrame) -> DataFrame:
-        """Return stored rows as functions so far have left them, and new ones."""
+        """Return stored rows as functions have left them so far, and new ones."""
         rows = stored.select(self._state.columns.names)
         if self._changed is None:
             return rows
@@ -84,7 +84,7 @@ class FrameState:
         return stays.unionByName(self._changed.where(~F.col(DELETED)).drop(DELETED))
 
     def get(self, keys: DataFrame | None = None) -> DataFrame:
-        """Return for each row of `keys` the row of the state; a state without a key needs none.
+        """Return the state's row for each row of `keys`; a state without a key needs none.
 
         A key that has no row gets the initial values, which are NULL unless declared.
         """
@@ -94,7 +94,7 @@ class FrameState:
         )
 
     def put(self, rows: DataFrame) -> None:
-        """Write rows, each key once, in place of the rows with the same keys. Raises TopologyError."""
+        """Write rows, one for each key, which replace the rows with the same keys. Raises TopologyError."""
         new = self._conform(rows, self._state.written, "put")
         if self._state.ttl is not None:
             at = F.lit(self._state.forgotten_at(self._written_at).value)
@@ -114,7 +114,7 @@ class FrameState:
         self._change(gone.select("*", *nothing, F.lit(True).alias(DELETED)))
 
     def combine(self, rows: DataFrame, /, **columns: Given) -> None:
-        """Aggregate rows by key, and join each aggregate with the value before; other values stay as they are.
+        """Aggregate rows by key, and join each aggregate with the previous value; other values do not change.
 
         The operations are those of `ArrowState.combine`. Rows of a frame have no order, so `first` and `last` need a
         column to order by: `price=("price", "last", "event_time")`. Raises TopologyError.
@@ -143,11 +143,11 @@ class FrameState:
 
     @property
     def is_on_executors(self) -> bool:
-        """Tell whether executors have what has changed."""
+        """Tell whether executors have the changes."""
         return self._changed is not None
 
     def load_changes(self, changed: pa.Table) -> None:
-        """Begin with what functions that work with Arrow tables have changed."""
+        """Begin with the changes of functions on Arrow tables."""
         self.few.load_changes(changed)
         if changed.num_rows > FEW_ROWS:
             self._spread()
@@ -196,7 +196,7 @@ class FrameState:
         )
 
     def _spread(self) -> None:
-        """Go on with a frame: the few rows that have changed become one."""
+        """Continue with a frame, made of the few rows that have changed."""
         if self.few.changed.num_rows:
             self._changed = frame_of(self._stored.sparkSession, self.few.changed.drop_columns(["id"]))
             self.few = self._nothing()
@@ -218,7 +218,7 @@ class FrameState:
         return rows.select(*self._cast_columns(columns))
 
     def _with_values(self, keys: DataFrame) -> DataFrame:
-        """Add the values of the state to rows that have its keys, those of `get` where it has no row."""
+        """Add the values of the state to rows with its keys; where it has no row, those of `get`."""
         names = self._state.keys.names
         frame = self.all().withColumn(HAS_ROW, F.lit(True))
         joined = keys.join(_sort_on_executors(frame), names, "left") if names else keys.join(frame, F.lit(True), "left")
@@ -265,7 +265,7 @@ class FrameState:
 
 
 def frame_of_depot(plan: MicrobatchPlan, arrived: Slice | None, source: Source) -> DataFrame:
-    """Return the rows that arrived from a depot as a frame, with its columns also if there are none."""
+    """Return the rows that arrived from a depot as a frame, with its columns even if there are none."""
     engine = cast("SparkEngine", plan.ledger.engine)
     if arrived is None:
         return frame_of(engine.session_at_work, source.no_rows())
@@ -278,7 +278,7 @@ def of_session(plan: MicrobatchPlan, rows: pa.Table) -> DataFrame:
 
 
 def frames_in_order(parts: Iterable[tuple[DataFrame, tuple[Any, ...]]], events: Sequence[pa.Table]) -> DataFrame:
-    """Return messages and events in order; each frame of a depot comes with what gives its messages their times."""
+    """Return messages and events in order; each frame of a depot comes with what determines its messages' times."""
     frames = []
     for frame, times in parts:
         rows = frame.select(*messages.COLUMNS, "version")
@@ -297,7 +297,7 @@ def _timing(times: tuple[Any, ...], batches: Iterator[pa.RecordBatch]) -> Iterat
 def _sort_on_executors(rows: DataFrame) -> DataFrame:
     """Return rows that Spark joins by sorting them on the executors.
 
-    Otherwise it decides by their compressed bytes to broadcast them, and a million keys that compress well fill the
+    Otherwise it may broadcast them because of their compressed size, and a million keys that compress well fill the
     driver's heap.
     """
     return rows.hint("merge")
@@ -344,7 +344,7 @@ def _count_rows(rows: DataFrame) -> tuple[DataFrame, MicrobatchCounts]:
 
 
 def _comparable(column: str, declared: pa.Field) -> Column:
-    """Return what Spark can compare of a column: of one with a MAP, which it cannot, the text."""
+    """Return a column as Spark can compare it: one with a MAP, which it cannot, as text."""
     if "map<" not in str(declared.type):
         return F.col(f"`{column}`")
     return F.to_json(F.struct(F.col(f"`{column}`")), {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"})
@@ -353,7 +353,7 @@ def _comparable(column: str, declared: pa.Field) -> Column:
 def _joining(
     state: State, aggregations: list[Aggregation], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Join aggregates with the values before, as in a function that works with Arrow tables."""
+    """Join aggregates with the previous values, as in functions on Arrow tables."""
     for batch in batches:
         rows = to_plain_types(pa.table(batch))
         columns = arrow_state.join_aggregates(state, rows, rows, aggregations)

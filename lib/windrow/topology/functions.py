@@ -48,7 +48,7 @@ class FunctionAlgorithm(Algorithm):
     def number(self, least: int) -> int:
         """Return a number under which no output has seen an append of these states yet.
 
-        After a RESTORE of the table of states its numbers come again, and an output would take new rows for old ones.
+        After a RESTORE of the table of states its numbers repeat, and an output would mistake new rows for old ones.
         """
         for name in self.topology.outputs:
             # guard: number-free-in-outputs
@@ -70,7 +70,7 @@ class FunctionAlgorithm(Algorithm):
         return self.topology.schema(raw=any(depot.raw for depot in depots))
 
     def require(self, primed: LedgerState, depot: TableInfo) -> None:
-        """Raise IncompatibleTableError if a state has other columns, undeclared, or the table lacks one."""
+        """Raise IncompatibleTableError if a state's columns changed undeclared, or the table lacks one."""
         schema = primed.progress.schema
         require_allowed(self.topology.states, recorded_states(self.topology.states, primed.rules, schema))
         for field in self.topology.schema(raw=depot.raw):
@@ -105,7 +105,7 @@ class FunctionAlgorithm(Algorithm):
     def until(self, now: int) -> int | None:
         """Return the time that all depots have passed in step, if a topology feeds one of them.
 
-        Another attempt, when that topology has come further, would find another one.
+        A later attempt, when that topology has come further, would find another time.
         """
         topology = self.topology
         is_fed = topology.in_step and any(depot.fed_by is not None for depot in topology.depots.values())
@@ -133,7 +133,7 @@ class FunctionAlgorithm(Algorithm):
             return work.result(here, history | due.recorded, migrated)
 
     def _migrate_states(self, primed: LedgerState) -> dict[str, pa.Table]:
-        """Return by state with other columns than recorded the rows to write.
+        """Return the rows to write of each state whose columns are not the recorded ones.
 
         Raises IncompatibleTableError, TopologyError.
         """
@@ -145,7 +145,7 @@ class FunctionAlgorithm(Algorithm):
 
 @contextmanager
 def _executors_blamed(plan: MicrobatchPlan) -> Iterator[None]:
-    """Raise TopologyError for what functions did wrong on executors, wherever Spark noticed it."""
+    """Raise TopologyError for errors of functions on executors, wherever Spark noticed them."""
     try:
         yield
     except Exception as error:

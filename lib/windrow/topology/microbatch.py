@@ -38,14 +38,14 @@ class _Microbatch(Generic[Rows, StateOf]):
     _due: Callable[[str], Rows] = field(repr=False)
 
     def rows(self, depot: str) -> Rows:
-        """Return the new rows of a depot, none if it has none: its columns, and `version`. Raises TopologyError."""
+        """Return the new rows of a depot, if any: its columns, and `version`. Raises TopologyError."""
         return self._rows(depot)
 
     def in_order(self) -> Rows:
         """Return the messages of all depots and the events that fire, by `processing_time`, then by `priority`.
 
-        They have the columns of messages, `version`, and these two, `depot` and `event`: the name of an event or timer,
-        of which `key` is the key. A message that is invalid, or stamped ahead of the clock, has no processing time and
+        They have the columns of messages, `version`, these two, `depot` and `event`: the name of an event or timer,
+        whose key is in `key`. A message that is invalid, or stamped ahead of the clock, has no processing time and
         comes last. Raises TopologyError for a depot without messages.
         """
         return self._in_order()
@@ -55,15 +55,15 @@ class _Microbatch(Generic[Rows, StateOf]):
         return self._state(name)
 
     def schedule(self, timer: str, rows: Rows) -> None:
-        """Set a timer at the time in the column `due` of each row; one that its key had already is moved.
+        """Set a timer at the time in the column `due` of each row; a timer that its key already has is moved.
 
-        The rows have the key and the payload of the timer too. Raises TopologyError.
+        The rows also have the key and the payload of the timer. Raises TopologyError.
         """
         self._due(timer)
         self._state(timer).put(rows)  # type: ignore[attr-defined]
 
     def cancel(self, timer: str, keys: Rows | None = None) -> None:
-        """Take a timer back for some keys, those that have none too. Raises TopologyError."""
+        """Cancel a timer for some keys, even if they have none. Raises TopologyError."""
         self._due(timer)
         self._state(timer).delete(keys)  # type: ignore[attr-defined]
 
@@ -83,13 +83,13 @@ class _Microbatch(Generic[Rows, StateOf]):
 
 
 class Microbatch(_Microbatch[pa.Table, ArrowState]):
-    """A microbatch for functions that work with Arrow tables, on both engines."""
+    """A microbatch for functions on Arrow tables, on both engines."""
 
     __slots__ = ()
 
 
 class SparkMicrobatch(_Microbatch[Any, Any]):
-    """A microbatch for functions that work with Spark DataFrames, whose rows stay on the executors.
+    """A microbatch for functions on Spark DataFrames, whose rows stay on the executors.
 
     Its states are those of `windrow.topology.frame_state`.
     """

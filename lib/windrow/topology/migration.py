@@ -1,8 +1,8 @@
 """A change of a state's columns: what is allowed, and the rows that it writes.
 
 The settings that the ledger records have the columns of each state. If a topology declares others, the commit that
-records them also writes the rows of the state once more, in the new columns. New columns need nothing else. To drop
-one, or to change a key or a type, takes a greater version of the state, so that a program of before stops instead of
+records them also writes the rows of the state once more, in the new columns. New columns need nothing else. Dropping a
+column, or changing a key or a type, needs a greater version of the state, so that an older program stops instead of
 changing the state back.
 """
 
@@ -23,7 +23,7 @@ from windrow.topology.state import DUE, State, column_in_table
 
 
 def recorded_states(declared: Mapping[str, State], rules: str | None, table: pa.Schema) -> dict[str, State]:
-    """Return the states as recorded settings have them; `table` has the columns of the table of states."""
+    """Return the states as in recorded settings; `table` has the columns of the table of states."""
     settings = json.loads(rules or "{}")
     states = {}
     for name, types in settings.get("states", {}).items():
@@ -40,7 +40,7 @@ def recorded_states(declared: Mapping[str, State], rules: str | None, table: pa.
 
 
 def _recorded_state(name: str, columns: Iterable[str], keys: Sequence[str], version: int, table: pa.Schema) -> State:
-    """Return a state of which settings have the columns, with the types and in the order of the table."""
+    """Return a state with the columns in the settings, in the types and the order of the table."""
     places = {column: table.get_field_index(column_in_table(column, version)) for column in columns}
     order = sorted(places, key=lambda column: (column == DUE.name, places[column]))
     types = {column: table.field(places[column]).type for column in order}
@@ -75,7 +75,7 @@ def require_allowed(declared: Mapping[str, State], recorded: Mapping[str, State]
 
 
 def _lost(state: State, before: State) -> Iterator[str]:
-    """Yield what a state had, and has no longer: its key, types, columns."""
+    """Yield what a state had and no longer has: its key, types, columns."""
     if state.keys.names != before.keys.names:
         yield f"the key {_list_keys(before.keys)}, the topology declares {_list_keys(state.keys)}"
     for column in before.columns:
@@ -102,7 +102,7 @@ def _changes_type(state: State, before: State) -> bool:
 def migrate_rows(
     declared: Mapping[str, State], recorded: Mapping[str, State], primed: LedgerState
 ) -> dict[str, pa.Table]:
-    """Return by state with other columns than recorded the rows to write, perhaps none.
+    """Return the rows to write, perhaps none, of each state whose columns changed.
 
     Raises IncompatibleTableError for a change that is not declared, TopologyError for what `migrate` cannot do.
     """
@@ -131,7 +131,7 @@ def _migrate_state(state: State, before: State, primed: LedgerState) -> pa.Table
 
 
 def _convert_rows(state: State, before: State, rows: pa.Table) -> pa.Table:
-    """Return rows of before in the columns that are declared."""
+    """Return the previous rows in the declared columns."""
     if state.version > before.version and state.migrate is not None:
         try:
             after: Any = state.migrate(rows)
@@ -149,7 +149,7 @@ def _convert_rows(state: State, before: State, rows: pa.Table) -> pa.Table:
 
 
 def _with_due(state: State, rows: pa.Table, after: pa.Table) -> pa.Table:
-    """Return rows of a state with the times at which they are forgotten, as far as they have some."""
+    """Return rows of a state with the times at which they are forgotten, if they have any."""
     if state.ttl is None:
         return rows
     due = after[DUE.name] if DUE.name in after.column_names else pa.nulls(rows.num_rows, DUE.type)
@@ -157,7 +157,7 @@ def _with_due(state: State, rows: pa.Table, after: pa.Table) -> pa.Table:
 
 
 def _find_unchanged(written: pa.Table, now: pa.Table, columns: pa.Schema) -> pa.Array:
-    """Return which rows to write are there already."""
+    """Return which rows to write already exist."""
     at = pc.index_in(written["id"].combine_chunks(), now["id"].combine_chunks())
     same = pc.and_(pc.is_valid(at), pc.invert(pc.fill_null(written[tables.DELETED].combine_chunks(), False)))
     for name in columns.names:
@@ -166,7 +166,7 @@ def _find_unchanged(written: pa.Table, now: pa.Table, columns: pa.Schema) -> pa.
 
 
 def replace_rows(now: pa.Table, then: pa.Table) -> pa.Table:
-    """Return the rows that put those of `then` in the place of those of `now`, with `known`."""
+    """Return the rows that replace those of `now` with those of `then`, with `known`."""
     gone = now.filter(pc.invert(pc.is_in(now["id"], then["id"].combine_chunks())))
     parts = ((then.select(now.column_names), None), (gone, True))
     written = pa.concat_tables(_mark_deleted(rows, deleted) for rows, deleted in parts)

@@ -46,7 +46,7 @@ def with_processing_times(rows: pa.Table, floors: FloorsByVersion, latest: int, 
 def event_rows(name: str, due: pa.Array, keys: pa.Table) -> pa.Table:
     """Return rows of an event, or of a timer with keys, that was due at some times: the columns that they fill.
 
-    The key of a row is the text of its one key column, or of several ones joined by slashes.
+    The key of a row is the text of its key column, or of several joined by slashes.
     """
     parts = [column.cast(pa.string()).combine_chunks() for column in keys.columns]
     key = pc.binary_join_element_wise(*parts, "/") if parts else pa.nulls(len(due), pa.string())

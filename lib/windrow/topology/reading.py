@@ -49,7 +49,7 @@ def rows_of(location: str, state: State, keys: Keys | None, at: int | None, spar
 
 
 def versions_of(table: StatesTable, state: State, under: IdFilter | None = None) -> pa.Table:
-    """Return the versions of the rows of a state, all or those under some keys and perhaps others, in their columns."""
+    """Return the versions of a state's rows, all or those under some keys and perhaps others, in their columns."""
     return table.rows([state.name], [*OF_VERSION, *state.stored.names], under)
 
 
@@ -85,7 +85,7 @@ def history_rows(table: StatesTable, columns: list[str]) -> pa.Table:
     """Return columns of the history in order; a microbatch has one row for each depot that it read, or one alone."""
     rows = table.rows(["microbatch"], columns)
     for name in columns:
-        if name not in rows.column_names:  # the table was written before there was this column
+        if name not in rows.column_names:  # the table was written before this column existed
             rows = rows.append_column(name, pa.nulls(rows.num_rows))
     return rows.sort_by([("microbatch", "ascending"), ("depot", "ascending")])
 
@@ -121,9 +121,9 @@ def first_read(ledger: Ledger) -> dict[str, int]:
 
 
 def counting(rows: list[Row]) -> list[Row]:
-    """Return the rows of the microbatches that changed states, and that no rollback took back, in order.
+    """Return the rows of the microbatches that changed states and that no rollback took back, in order.
 
-    A rollback may go to a microbatch that an earlier rollback took back: then that one does not count.
+    A rollback may go to a microbatch that an earlier rollback took back: the earlier one then does not count.
     """
     kept, to = list[Row](), None
     for row in reversed(rows):

@@ -1,12 +1,12 @@
 """Replay a topology: the recorded microbatches again, into a new table, and the states of both compared.
 
 Each microbatch of the history is run with its number, its time, its events and its rows of each depot. So functions
-that depend on nothing else give the same states. Microbatches that a rollback took back are left out. Outputs go into
-the directory of the new table. Source of the idea: the replay of Triceps.
+that depend on nothing else compute the same states. Microbatches that a rollback took back are left out. Outputs go
+into the directory of the new table. Source of the idea: the replay of Triceps.
 
 A topology may have changed since. With `fresh` ticks its events fire whenever they are due, in microbatches between the
-recorded ones; with `merged` ticks the recorded ones keep their times, and only new ones fire whenever they are due. The
-new table records what fired, so a replay of it is exact. A live run can go on from there.
+recorded ones; with `merged` ticks recorded events keep their times, and only new ones fire whenever they are due. The
+new table records what fired, so a replay of it is exact. A live run can continue from there.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ Example = tuple[str, Row | None, Row | None]  # an id, its recorded row, its rep
 
 @dataclass(frozen=True, slots=True)
 class StateDifference:
-    """How many keys of a state have another row, or none, in one of the two tables; `examples` are some of them."""
+    """How many keys of a state have different rows in the two tables, or one in only one; `examples` has some."""
 
     state: str
     key_count: int
@@ -95,7 +95,7 @@ class TopologyReplay(Outcome):
 
 
 class RecordedClock(WallClock):
-    """A clock that stands at the time of the microbatch that is replayed; how long phases take it measures."""
+    """A clock that stands at the time of the replayed microbatch, but measures how long phases take."""
 
     at = 0
 
@@ -115,8 +115,8 @@ def replay_topology(
 ) -> TopologyReplay:
     """Run the recorded microbatches again and compare the states; `into` is a directory for the new table, which stays.
 
-    With a `live` clock the new table is then run on: it reads what came since, and what fell due fires as each event
-    says. `progress` is called after each microbatch, with how many were run and how many there are. Raises
+    With a `live` clock a run on the new table follows: it reads what arrived since, and overdue events fire as
+    declared. `progress` is called after each microbatch, with how many were run and how many there are. Raises
     NotFoundError if the topology never ran, IncompatibleTableError if `into` has a table of states,
     DepotUnreadableError and DepotChangedError if a depot no longer has what was read.
     """
@@ -162,7 +162,7 @@ def replay_topology(
 
 
 def _require_tables(topology: Topology, ledger: Ledger) -> None:
-    """Raise EngineUnavailableError for functions on DataFrames: Spark reads the depots, and new states are here."""
+    """Raise EngineUnavailableError for functions on DataFrames: Spark has the depots, this disk the new states."""
     if frames := [function.name for function in topology.functions if function.form == "spark"]:
         raise EngineUnavailableError(
             f"only Spark reaches the files of {ledger.place}, and the function {frames[0]} works with DataFrames: it "
@@ -183,7 +183,7 @@ def _run(runner: Runner, clock: RecordedClock, plans: Iterable[SavedPlan]) -> No
 
 
 def _anew(topology: Topology, rows: list[Row], ticks: Ticks) -> list[str]:
-    """Return the events and timers that fire whenever they are due, and states of which keys are forgotten then."""
+    """Return the events and timers that fire whenever they are due, and states whose keys are forgotten then."""
     if ticks == "reuse":
         return []
     rules = [json.loads(row["rules"] or "{}") for row in rows]
@@ -219,7 +219,7 @@ def _plan_between(
 ) -> Iterator[SavedPlan]:
     """Yield a microbatch for each time up to `until` at which timers are due, or keys are forgotten, by the wall clock.
 
-    Under `in_step` they come with the rows.
+    With `in_step`, the recorded microbatches fire them.
     """
     states = [name for name in anew if name in topology.states]
     while states and not topology.in_step and ledger.table() is not None:
@@ -241,7 +241,7 @@ def _due(topology: Topology, schedule: dict[str, int], until: int) -> Iterator[S
 
 
 def _place_topology(topology: Topology, directory: str, starts: Mapping[str, str]) -> Topology:
-    """Return the topology with another table of states, and depots that are read from where they were first read."""
+    """Return the topology with another table of states, and depots that begin where they were first read."""
     depots = {
         name: replace(depot, start_from=starts.get(name, depot.start_from)) for name, depot in topology.depots.items()
     }
@@ -250,7 +250,7 @@ def _place_topology(topology: Topology, directory: str, starts: Mapping[str, str
 
 
 def _starts(primed: LedgerState, first: Mapping[str, int]) -> dict[str, str]:
-    """Return where each depot that the recorded topology knew is read from: if nothing was read, where it stands."""
+    """Return where each depot that the recorded topology knew begins: at its position if nothing was read."""
     return {
         str(name): f"version:{first.get(str(name), depot.reached.depot_version + 1)}"
         for name, depot in primed.depots.items()
@@ -259,9 +259,9 @@ def _starts(primed: LedgerState, first: Mapping[str, int]) -> dict[str, str]:
 
 
 def _recorded_plans(rows: list[Row]) -> list[SavedPlan]:
-    """Return the microbatches that count, in order, with the depots of which they took something.
+    """Return the microbatches that count, in order, with the depots from which they took rows.
 
-    In step a microbatch may find no row in the part of a version that it takes beside that of another depot.
+    In step, a microbatch may find no row in its part of one depot's version, beside that of another depot.
     """
     kept, reached = dict[int, SavedPlan](), dict[str, int]()
     counted = counting(rows)
@@ -301,9 +301,9 @@ def _require_migrated(topology: Topology, recorded: LedgerState) -> None:
 
 
 def _take_over(topology: Topology, ledger: Ledger, planned: SavedPlan, primed: LedgerState) -> Change:
-    """Return the rows that states had after a migration: the functions of before it are not there to repeat them.
+    """Return the rows that states had after a migration: the functions from before no longer exist to repeat it.
 
-    One that a later migration changed again is left out.
+    A state that a later migration changed is left out.
     """
     then, schema = states_of(ledger, planned.microbatch), primed.progress.schema
     recorded, states = states_at(then, topology.states), {}
@@ -357,7 +357,7 @@ def _compare_state(
 
 
 def _differing(recorded: Digests, replayed: Digests) -> pa.Array:
-    """Return the ids, in order, whose rows have other digests, or that only one side has."""
+    """Return the ids, in order, whose rows have different digests, or that only one side has."""
     ids = [recorded.differing(replayed)["id"], replayed.differing(recorded)["id"]]
     distinct_ids = pa.chunked_array([chunk for differing in ids for chunk in differing.chunks], pa.string()).unique()
     return distinct_ids.take(pc.array_sort_indices(distinct_ids))

@@ -3,8 +3,8 @@
 A rollback is a microbatch, fenced and recorded like any other: one commit writes the rows of that time as new versions,
 tombstones of the keys that came later, and the positions and clocks of the depots. The history stays and records the
 rollback. Options do not change. A depot that was added later is read from the version at which it began according to
-the history, since `end` is another version by now. States get the columns back that they had then, with the settings
-that say so: if the topology declares others, the next run migrates them again.
+the history, because `end` means another version by now. States get back the columns that they had then, with the
+settings that declare them: if the topology declares others, the next run migrates them again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def restored_rows(
     schema, then = primed.progress.schema, states_of(ledger, to)
     control_then = _rows_at(then, tables.CONTROL, schema)
     read_then = _positions(control_then) if to else {}  # before the first one a depot may begin elsewhere
-    # also of depots that are read no more
+    # also of depots that are no longer read
     positions = _start_positions(_positions(primed.fence.rows), first_read(ledger)) | read_then
     for name, source in sources.items():
         _require_readable(str(name), source, positions[str(name)])
@@ -68,7 +68,7 @@ def _columns(*states: State | None) -> pa.Schema:
 
 
 def _control_now(primed: LedgerState) -> pa.Table:
-    """Return the control rows, and what is unfinished of raw sources."""
+    """Return the control rows, and the unfinished records of raw sources."""
     rows = primed.fence.rows
     if "content" not in primed.fence.schema.names:
         return rows
@@ -94,7 +94,7 @@ def _positions(rows: pa.Table) -> dict[str, DepotPosition]:
 
 
 def _start_positions(positions: Mapping[str, DepotPosition], first: Mapping[str, int]) -> dict[str, DepotPosition]:
-    """Return the positions before the first read; where reading began is taken from the history."""
+    """Return the positions before the first read, which the history records."""
     return {name: at.to(first[name] - 1, None) if name in first else at for name, at in positions.items()}
 
 

@@ -52,9 +52,9 @@ def run_topology(
     Args:
         topology: The topology.
         settings: Those of `windrow.toml`, except depot and ledger, which the topology names.
-        once: Whether the run ends when all is read.
+        once: Whether the run ends when everything is read.
         spark: The session to use; without one the settings choose the engine.
-        clock: Another clock than that of the machine, for tests.
+        clock: A clock to use instead of the machine's, for tests.
         report: Called after each commit.
         observers: As for `windrow.run`.
         skip_version: A depot and a version of it that the run skips.
@@ -119,7 +119,7 @@ def open_topology(
 ) -> Iterator[Runner]:
     """Open the table of states; while the block runs, events go to the log, the configured metrics and `observers`.
 
-    With `shared`, the embedded engine takes rows from there that others have read.
+    With `shared`, the embedded engine takes rows from there that other readers have read.
     """
     if not topology.functions:
         raise TopologyError(f"the topology {topology.name} has no function", "Declare one: @topology.function.")
@@ -152,7 +152,7 @@ def runner_of(
     functions = algorithm or FunctionAlgorithm(topology, sources, ledger)
     runner = Runner(readers, ledger, functions, clock, in_step=topology.in_step, **called)
     if runner.driver.settings_recorded:
-        ledger.create_views()  # which a kill before may have left as they were
+        ledger.create_views()  # which an earlier kill may have left unchanged
     return runner
 
 

@@ -1,7 +1,7 @@
-"""The declaration of a state: its keys, its values, and what a key that was never written has.
+"""The declaration of a state: its keys, its values, and the values of a key that was never written.
 
 A *timer* is a state as well: its rows are set by functions, and each fires at the time in its column `due`. A state
-with a time to live has this column too, which every `put` moves.
+with a time to live has this column too, and every `put` moves it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ DUE = pa.field("due", TIME)
 class State:
     """Rows by key. Without a key it is one row. `initial` has the values of a key that was never written.
 
-    With `ttl` (microseconds) a key is deleted when it was not written for that long. The columns of each `version` have
-    names of their own in the table of states, because a column of a table never changes its type. `migrate` makes rows
-    of this version from those of an earlier one.
+    With `ttl` (microseconds), a key is deleted if it was not written for that long. The columns of each `version` have
+    their own names in the table of states, because a column of a table never changes its type. `migrate` makes rows of
+    this version from those of an earlier one.
     """
 
     name: str
@@ -64,7 +64,7 @@ class State:
         return pa.schema([field.with_name(column_in_table(field.name, self.version)) for field in self.columns])
 
     def fill_initial(self, rows: pa.Table) -> pa.Table:
-        """Return rows as others read them: a state without a key has its initial values until it is written."""
+        """Return rows as readers see them: a state without a key has its initial values until it is written."""
         if self.keys.names or rows.num_rows:
             return rows
         return pa.table({value.name: pa.array([self.initial.get(value.name)], value.type) for value in self.values})
@@ -80,7 +80,7 @@ class State:
         return rows.rename_columns([names.get(name, name) for name in rows.column_names])
 
     def ids(self, rows: pa.Table, columns: int | None = None) -> pa.Array:
-        """Return the ids of rows in the ledger, up to some columns of the key; different keys have different ones."""
+        """Return the ids of rows in the ledger, up to some columns of the key; different keys have different ids."""
         keys = [rows[name].combine_chunks() for name in self.keys.names[:columns]]
         return tables.identifier("state", pa.repeat(pa.scalar(self.name, pa.string()), rows.num_rows), *keys)
 
@@ -92,7 +92,7 @@ class State:
         return IdFilter(ids.unique(), None if columns == len(self.keys.names) else columns + 2)
 
     def leading(self, names: list[str], what: str) -> pa.Schema:
-        """Return the key columns among given ones. Raises TopologyError unless they are the first of the key."""
+        """Return the key columns among `names`. Raises TopologyError unless they are the first of the key."""
         known = self.keys.names
         if not known:
             raise self.refusal(what, "got keys, but the state has none", "Leave them out.")
@@ -126,16 +126,16 @@ class State:
             raise self.refusal(what, f"lacks the column {absent[0]!r}", hint)
 
     def refusal(self, what: str, problem: str, hint: str) -> TopologyError:
-        """Return the error of something that was done to the state."""
+        """Return the error for an operation on the state."""
         return TopologyError(f"{what} of the state {self.name} {problem}", hint)
 
 
 @dataclass(frozen=True, slots=True)
 class Timer(State):
-    """Times at which functions want to be called again, each for a key; the other values are what comes with it.
+    """Times at which functions want to be called again, each for a key; the other values are its payload.
 
-    One that is overdue by more than `cancel_after` (microseconds), because nothing ran, does not fire. Each is set at
-    least `min_delay` before it is due.
+    A timer that is overdue by more than `cancel_after` (microseconds), because nothing ran, does not fire. Each is set
+    at least `min_delay` before it is due.
     """
 
     cancel_after: int | None = None

@@ -1,4 +1,4 @@
-"""The rows of a state in some tables, as many ids at a time as fit into memory: memory does not grow with the state.
+"""The rows of a state in several tables, as many ids at a time as fit, so memory does not grow with the state.
 
 The versions of all rows go to a temporary file by their ids; each part then has all rows of some ids in each table.
 """
@@ -15,13 +15,13 @@ from windrow.ledger.versions import latest
 from windrow.topology.state import State
 from windrow.verify.parts import PartedRows, divide
 
-COPIES = 4  # as much memory as for a part of `verify`, because here rows are encoded and compared in memory
+COPIES = 4  # times the memory of a part of `verify`, because here rows are encoded and compared in memory
 ID = pa.field("id", pa.string())
 
 
 @dataclass(frozen=True, slots=True)
 class StatePart:
-    """The rows under some ids in each of the tables, with their `id`; the part is the `number`-th of so many."""
+    """The rows under some ids in each of the tables, with their `id`; the part is the `number`-th of `count`."""
 
     number: int
     count: int
@@ -31,7 +31,7 @@ class StatePart:
 def parts_of(
     state: State, tables: Sequence[Iterable[pa.Table]], max_memory_bytes: int, keep_doubles: bool = False
 ) -> Iterator[StatePart]:
-    """Yield all rows of a state in tables, of which `tables` are the versions in pieces (`reading.pieces_of`).
+    """Yield all rows of a state in some tables; `tables` has their versions in pieces (`reading.pieces_of`).
 
     Raises TableUnwritableError for a full disk, and IncompatibleTableError for an id that a table has twice unless both
     are kept.

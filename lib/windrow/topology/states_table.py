@@ -1,4 +1,4 @@
-"""The table of states of a topology, at one version: read with delta-rs at a path, and else with Spark."""
+"""The table of states of a topology, at one version: read with delta-rs at a path, otherwise with Spark."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class StatesTable(Protocol):
     def rows(
         self, states: Collection[str], columns: Collection[str] | None = None, under: IdFilter | None = None
     ) -> pa.Table:
-        """Return rows of some states, in those of the `columns` that there are.
+        """Return rows of some states, in those `columns` that exist.
 
-        Of the rows `under` some ids it may also return others.
+        Beside the rows `under` some ids it may return others.
         """
 
     def pieces(self, state: str, columns: Collection[str]) -> Iterator[pa.Table]:
-        """Yield all rows of a state in pieces, at least one, in those of the `columns` that there are."""
+        """Yield all rows of a state in pieces, at least one, in those `columns` that exist."""
         yield self.rows([state], columns)
 
 
@@ -74,7 +74,7 @@ class DeltaRsStates(StatesTable):
             return to_plain_types(read_filtered(self.table, [[own, *span] for span in spans], names))
 
     def pieces(self, state: str, columns: Collection[str]) -> Iterator[pa.Table]:
-        """Yield them file by file, so many rows at a time as memory has room for."""
+        """Yield them file by file, at most ROWS_AT_ONCE rows at a time."""
         dataset = self.table.to_pyarrow_dataset(filesystem=table_files(self.table.table_uri, self.table))
         names = [name for name in columns if name in dataset.schema.names]
         yield to_plain_types(dataset.schema.empty_table().select(names))
@@ -85,7 +85,7 @@ class DeltaRsStates(StatesTable):
 
 
 def _conditions(under: IdFilter) -> list[list[tuple[str, str, Any]]]:
-    """Return filters, one of which a row under the ids passes."""
+    """Return filters; a row under the ids passes one of them."""
     if under.components is None:
         return [[("id", "in", under.ids.to_pylist() or [""])]]  # Arrow knows no type of an empty list
     return [[("id", ">=", first), ("id", "<", stop)] for first, stop in under.spans()]
@@ -128,7 +128,7 @@ class SparkStates(StatesTable):
     def version_after(self, microbatch: int) -> int:
         """Return the version that a microbatch committed, the last one if the table was restored since.
 
-        A commit has no note where a session takes no settings. There the progress rows tell. Raises NotFoundError.
+        If a session accepts no settings, commits have no note; then the progress rows tell. Raises NotFoundError.
         """
         query = f"DESCRIBE HISTORY {reference(self.location)}"
         commits = [row.asDict() for row in self.session.sql(query).collect()]
@@ -143,7 +143,7 @@ class SparkStates(StatesTable):
     def _find_recorded(self, microbatch: int, versions: range) -> int | None:
         """Return the first of versions, none of which restored an earlier one, that has a microbatch and no later one.
 
-        The first version may have been restored, and so be that of a microbatch before.
+        The first version may be a RESTORE, and so have an earlier microbatch.
         """
 
         def reached(version: int) -> int:
@@ -174,7 +174,7 @@ def states_table(location: str, at: int | None = None, session: SparkSession | N
 
 
 def states_of(ledger: Ledger, at: int | None = None) -> StatesTable:
-    """Return the table of states that a ledger is: with delta-rs if that can read it."""
+    """Return a ledger as a table of states, read with delta-rs if possible."""
     path = ledger.path
     if path is not None:
         return states_table(path, at)

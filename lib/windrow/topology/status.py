@@ -1,4 +1,4 @@
-"""The status of a topology: the one of its ledger, with its states, when something is due, and its options."""
+"""The status of a topology: that of its ledger, with its states, when something is due, and its options."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from windrow.topology.topology import Topology
 class WaitStatus:
     """A depot for which the others wait, because a topology has not yet read what comes before their rows.
 
-    It stopped at the time `reached` (None: it has read nothing), and stands there `since` (wall time).
+    That topology stopped at the time `reached` (None: it has read nothing), at wall time `since`.
     """
 
     depot: str

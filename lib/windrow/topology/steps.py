@@ -4,9 +4,9 @@ A step begins with what is due at one time, and has the messages from then on, u
 the states as they are at that time, however the messages were cut into versions and microbatches. The functions are
 called for each step, on the states in memory, and all steps of a microbatch are one commit.
 
-A message may set a timer that is due before later messages, and a function that sees both would not. So a step has only
-messages of one time, unless the timers say that each is set at least so long before it is due: then a step is as long.
-A timer that is set for a time that has passed waits for the next microbatch.
+A message may set a timer that is due before later messages, and a function that sees both would miss that. So a step
+has only messages of one time, unless all timers promise a minimum delay from being set to being due: then a step is as
+long. A timer that is set for a past time waits for the next microbatch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from windrow.topology.due import Due
 def run_steps(take: Callable[[int, int], None], due: Due, arrived: Ints, length: int) -> None:
     """Call `take` for each step with the times (microseconds) after which it begins, and at which it ends.
 
-    `arrived` are the times of the messages, sorted; a step is at most `length` long, or has one time.
+    `arrived` are the times of the messages, sorted; a step is at most `length` long, or covers one time.
     """
     after, begun = UNKNOWN, False
     while True:

@@ -19,12 +19,12 @@ from windrow.source.shared_rows import SharedRows
 from windrow.topology.running import open_topology
 from windrow.topology.topology import Topology
 
-LOOK = 0.2  # seconds between two looks whether a topology has ended: signals are handled in between
+LOOK = 0.2  # seconds between two checks whether a topology has ended: signals are handled in between
 
 
 @dataclass(slots=True)
 class TopologyRun:
-    """What became of one of several topologies: what it did, or the error that ended it."""
+    """The run of one of several topologies: its summary, or the error that ended it."""
 
     topology: Topology
     clock: WallClock = field(default_factory=WallClock)
@@ -32,7 +32,7 @@ class TopologyRun:
     error: Exception | None = None
 
     def end(self, error: Exception) -> None:
-        """Note an error; the other topologies go on."""
+        """Note an error; the other topologies continue."""
         self.error = error
         log.error("topology ended", topology=self.topology.name, error=first_line(error))
 
@@ -40,7 +40,7 @@ class TopologyRun:
 def run_together(
     runs: Sequence[TopologyRun], settings: Settings, work: Callable[[Runner], RunSummary], spark: Any = None
 ) -> None:
-    """Do work with the runner of each topology at the same time, until all have ended; each ends by itself.
+    """Do `work` with the runner of each topology concurrently, until all have ended; each ends by itself.
 
     Stop their clocks to end them. Raises TopologyError for two topologies with the same states, SettingsError.
     """

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 OWN = {"id", "state", "known", "changed", "due", *(name for name, _ in tables.ROW_FIELDS)}
 NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]*")
-# A key is forgotten up to a hundredth of its time to live later: what nobody minds, against a call of the functions for
-# each time of a message. A guess.
+# A key is forgotten up to a hundredth of its time to live late: nobody minds, and the functions are not called for each
+# time of a message. A guess.
 TTL_PARTS = 100
 # Spark would send the ids of millions of keys, which compress well, to the driver, whose heap they may fill.
 SORTED = "/*+ MERGE(latest) */ "
@@ -43,8 +43,8 @@ class Depot:
     state.
 
     If several depots have reached the same time, the one with the smallest `priority` is read first. `fed_by` is the
-    topology of which the depot is an output, or the state. In step, no other depot overtakes it: they wait for what
-    that topology has not read yet, but not longer than `wait` after it stopped (such as `10m`; forever by default).
+    topology whose output or state the depot is. In step, other depots do not overtake it: they wait for what that
+    topology has not read yet, but not longer than `wait` after it stopped (such as `10m`; forever by default).
     """
 
     location: str
@@ -58,7 +58,7 @@ class Depot:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function of microbatches, which works with Arrow tables or with Spark DataFrames."""
+    """A function of microbatches, on Arrow tables or on Spark DataFrames."""
 
     call: Callable[[Any], None]
     form: Form
@@ -130,9 +130,9 @@ class Topology:
         `initial` has the values of a key that was never written, by column. With a time to live such as `ttl="1h"`, a
         key that was not written for that long is deleted; its column `due` says when.
 
-        Columns that are added later start as their initial values. Any other change of the columns needs a greater
-        `version`, and `migrate` if a key or a type changes: it gets all rows with the columns that they had, and
-        returns them with these. Raises TopologyError.
+        Columns that are added later start with their initial values. Any other change of the columns needs a greater
+        `version`, and `migrate` if a key or a type changes: it gets all rows with their old columns, and returns them
+        with the new ones. Raises TopologyError.
         """
         keys, values = self._columns(name, key, columns_of(value))
         lives = None if ttl is None else _interval(ttl, f"{name}: ttl")
@@ -152,9 +152,9 @@ class Topology:
         """Declare a timer with SQL columns: functions set it with `Microbatch.schedule`, one for each key.
 
         Without a `key` there is one. A timer that is overdue by more than `cancel_after` does not fire; by default each
-        fires once, however late. `min_delay` promises that each is set at least so long after the message that sets it;
-        with `in_step` a function then gets the messages of that long at once. `version` and `migrate` are as in a
-        state. Raises TopologyError.
+        fires once, however late. `min_delay` promises that each is due at least that long after the message that sets
+        it; with `in_step`, a function then gets the messages of such a span at once. `version` and `migrate` are as in
+        a state. Raises TopologyError.
         """
         keys, values = self._columns(name, key, columns_of(payload) if payload else NO_COLUMNS)
         late = None if cancel_after is None else microseconds(cancel_after, f"{name}: cancel_after")
@@ -164,7 +164,7 @@ class Topology:
 
     @property
     def step_length(self) -> int:
-        """Return how long a step may be (microseconds), in which no timer can be set and fall due."""
+        """Return how long a step may be (microseconds) so that no timer is both set and due in it."""
         due = [state for state in self.states.values() if state.falls_due]
         return min(
             (
@@ -239,8 +239,8 @@ class Topology:
         """Return the rows of a state in the order of their keys, all or those under some `keys` (column to value).
 
         Keys may leave out their last columns. A state without a key has one row, with its initial values until it is
-        written. With `at`, the rows as they were after this microbatch, with the columns of then. A table in a catalog
-        is read with Spark. Raises NotFoundError, TableMissingError, TopologyError.
+        written. With `at`, rows and columns are those after this microbatch. A table in a catalog is read with Spark.
+        Raises NotFoundError, TableMissingError, TopologyError.
         """
         from windrow.topology.reading import rows_of
 
@@ -304,7 +304,7 @@ def _select_columns(state: State) -> Iterator[str]:
 
 
 def _sql(value: Any, type_: pa.DataType) -> str:
-    """Return a value as SQL of Spark."""
+    """Return a value as Spark SQL."""
     from pyspark.sql.pandas.types import from_arrow_type
 
     kind, nested = from_arrow_type(type_).simpleString(), pa.types.is_nested(type_)
@@ -365,7 +365,7 @@ def _name_depots(depots: Iterable[str] | Mapping[str, str | Depot]) -> dict[str,
 
 
 def _require_fed(name: str, depot: Depot) -> None:
-    """Raise TopologyError if a topology does not feed the depot that it is said to feed."""
+    """Raise TopologyError if a topology does not feed the depot that it is declared to feed."""
     if depot.wait is not None:
         microseconds(depot.wait, f"depot {name}: wait")
     if depot.fed_by is None:

@@ -1,8 +1,8 @@
 """Verify a topology: its depots were read row by row without gap or overlap, and the files of its states are sound.
 
 The rows of a depot are counted again, version by version, and compared with what the history says was taken. The files
-of the states are read with Arrow: each key has one row, under the id of this key, in a file whose statistics, by which
-the embedded engine finds keys, are true. `replay` runs the functions again and compares the states.
+of the states are read with Arrow: each key has one row, under the id of this key, in a file with correct statistics, by
+which the embedded engine finds keys. `replay` runs the functions again and compares the states.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class DepotBooks:
 
 @dataclass(frozen=True, slots=True)
 class StateBooks:
-    """The rows of a state, in how many files, and their digest; `replayed` is that of a replay."""
+    """The rows of a state, in how many files, and their digest; `replayed` is the digest of a replay."""
 
     name: str
     row_count: int
@@ -114,7 +114,7 @@ def verify_topology(
     files, more = _check_files(ledger, primed.microbatch)
     result += more
     recorded = topology.states | recorded_states(topology.states, primed.rules, primed.progress.schema)
-    recorded = {name: recorded[name] for name in topology.states}  # a change that is declared comes with the next run
+    recorded = {name: recorded[name] for name in topology.states}  # a declared change comes with the next run
     again = _replay_states(topology, settings, spark, result, progress) if replay else {}
     for state in recorded.values():
         rows, digest, more = _check_state(state, ledger, settings.max_memory_bytes, progress)
@@ -153,7 +153,7 @@ def _check_depot(
     own = [row for row in history if row["depot"] == name]
     taken = [(part["version"], part["messages"]) for row in own for part in row["versions"] or ()]
     versions = [version for version, _ in taken]
-    # In step a version may be read in parts: then the sum of these tells, below.
+    # In step a version may be read in parts: then their sum is compared, below.
     twice = [version for version, times in Counter(versions).items() if times > 1 and not in_parts]
     rows = pa.table({"version": pa.array(twice, pa.int64())})
     result: list[Found] = [
@@ -200,9 +200,9 @@ def _check_depot(
 def _check_output(
     name: str, notes: list[tuple[dict[str, Any], int | None]], by: str, history: list[Row]
 ) -> Iterator[Found]:
-    """Compare the appends in the log of an output with those that the history has.
+    """Compare the appends in the log of an output with those in the history.
 
-    Two plans may have appended under one number, if a RESTORE brought the first one back; each has a transaction.
+    Two plans may have appended under one number, if a RESTORE brought the first one back; each has its transaction.
     """
     own = [(note, rows) for note, rows in notes if _is_append(note, by)]
     recorded = {
@@ -313,7 +313,7 @@ def _check_keys(state: State, rows: pa.Table) -> Iterator[Difference]:
 def _replay_states(
     topology: Topology, settings: Settings, spark: Any, findings: list[Found], progress: Callable[[str], None]
 ) -> Mapping[str, str]:
-    """Return the digests of the states that a replay gives, and add what differs to what was found."""
+    """Return the digests of the replayed states, and add the differences to the findings."""
     try:
         replayed = replay_topology(
             topology,

@@ -1,4 +1,4 @@
-"""What a topology's functions do in one attempt at a microbatch: call them, and gather what they change."""
+"""Call a topology's functions in one attempt at a microbatch, and gather what they change."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from windrow.version import VERSION
 if TYPE_CHECKING:
     from windrow.topology.frame_state import FrameState
 
-# Errors of a program that would come again in each attempt. Those of the system, Spark and other libraries may pass.
+# Program errors that would recur in each attempt. Those of the system, Spark and other libraries may be transient.
 BUGS = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, TypeError)
 
 
@@ -47,8 +47,8 @@ BUGS = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupErro
 class FunctionCalls:
     """One attempt at a microbatch: the rows and states that its functions ask for, and what they change.
 
-    In step it calls them several times. `span` is what they see then, the times of messages (microseconds), and `now`
-    the time that passes for keys with a time to live.
+    In step, they are called several times. `span` is then the times of the messages that they see (microseconds), and
+    `now` the current time for keys with a time to live.
     """
 
     topology: Topology
@@ -161,7 +161,7 @@ class FunctionCalls:
     def result(
         self, here: pa.Table, history: Mapping[str, object], migrated: Mapping[str, pa.Table]
     ) -> MicrobatchResult:
-        """Return the rows to commit: those of the states, those that are `here`, and what formats gave besides."""
+        """Return the rows to commit: those of the states, those that are `here`, and other rows from formats."""
         few = {name: state if isinstance(state, ArrowState) else state.few for name, state in self.states.items()}
         changed = {**migrated}
         for name, state in few.items():
@@ -224,7 +224,7 @@ class FunctionCalls:
         return frames_in_order(frames, list(self.due.in_order()))
 
     def _times(self) -> dict[str, tuple[FloorsByVersion, int, str, int]]:
-        """Return by depot what gives its messages their processing times and their order."""
+        """Return by depot what determines the processing times and order of its messages."""
         times = {}
         for name in self.topology.depots:
             if not self._holds_messages(name):
@@ -318,7 +318,7 @@ def _is_on_executors(depot: DepotPlan) -> bool:
 
 
 def of_depot(rows: pa.Table, depot: str | None) -> pa.Table:
-    """Return ledger rows that a depot gave, named after it: several depots may have the same sources."""
+    """Return ledger rows from a depot, named after it: several depots may have the same sources."""
     for name, column in (
         ("id", pc.binary_join_element_wise(tables.identifier("of", pa.array([depot]))[0], rows["id"], "/")),
         ("depot", pa.repeat(pa.scalar(depot, pa.string()), rows.num_rows)),
