@@ -4,8 +4,10 @@ It is the fleet of the benchmark `delay` with an hour of delay: 1.4 million mess
 arrive, the run takes them, and so on without a rest, until the minutes are over; maintenance comes after each hour of
 the fleet, which is a few minutes here. At the end every message is counted: in batches, rejected, or lost.
 
-A machine that is there for three hours at a time soaks in several sessions. `--write` adds a session to the
-measurements beside this file, and draws all of them; each session begins with new tables. SIGTERM ends a session early.
+Microbatches take longer the more versions the log has (docs/maintenance.md), so versions are kept for an hour only, and
+the log is as long as it gets after that. A machine that is there for three hours at a time soaks in several sessions.
+`--write` adds a session to the measurements beside this file, and draws all of them; each session begins with new
+tables. SIGTERM ends a session early.
 """
 
 from __future__ import annotations
@@ -65,6 +67,7 @@ def arguments(parser: ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("--engine", choices=["embedded", "spark"], default="embedded")
     parser.add_argument("--minutes", type=int, default=60)
+    parser.add_argument("--retention", default="1h", help="how long versions are kept (%(default)s, the least)")
     parser.add_argument("--write", action="store_true", help="add the session to the measurements and the picture")
 
 
@@ -78,7 +81,8 @@ def run(directory: Path, options: Namespace) -> None:
             fleet.publish(directory, DELAY, first, fleet.PIECE, 0)
         rules = fleet.rules(DELAY)
         depot, ledger = directory / "depot", directory / "ledger"
-        chosen = settings(depot, ledger, spark, rules=rules, run={"maintenance_interval": HOUR})
+        kept: dict[str, Any] = {"retention": options.retention, "run": {"maintenance_interval": HOUR}}
+        chosen = settings(depot, ledger, spark, rules=rules, **kept)
         clock = SoakClock(directory, options.minutes, None if spark is None else Heap(spark))
         signal.signal(signal.SIGTERM, lambda *_: clock.end())
         with open_runner(*tables_of(chosen, spark), clock) as runner:
