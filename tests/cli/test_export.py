@@ -70,7 +70,7 @@ class TestExport:
             (("--out", "a.csv", "--open", "--messages"), "WINDROW-OUTPUT: --open adds open batches"),
             (("--out", "a.csv", "--type", "a"), "WINDROW-OUTPUT: --type needs --pivot"),
             (("--out", "-", "--json", "--format", "csv"), "WINDROW-OUTPUT: --json and --out -"),
-            (("--out", "a.csv", "--from", "yesterday"), "WINDROW-SETTINGS: --from 'yesterday' is no time"),
+            (("--out", "a.csv", "--from", "yesterday"), "WINDROW-SETTINGS: --from 'yesterday' is not a time"),
             (("--out", "a.csv", "--since", "yesterday"), "WINDROW-SETTINGS: since = 'yesterday' is not a position"),
         ],
     )

@@ -47,11 +47,11 @@ class TestPlot:
     @pytest.mark.parametrize(
         ("arguments", "says"),
         [
-            (("--out", "p.gif"), "does not end like a picture"),
+            (("--out", "p.gif"), "has no picture extension"),
             (("--out", "nowhere/p.html"), "cannot be written"),
             (("--out", "p.html", "--key", "nobody"), "no message of key 'nobody'"),
             (("--out", "p.html", "--to", "1970-01-01"), "in this time range"),
-            (("--out", "p.html", "--from", "noon"), "--from 'noon' is no time"),
+            (("--out", "p.html", "--from", "noon"), "--from 'noon' is not a time"),
             (("--out", "p.html", "--chart", "batches", "--key", "nobody"), "no such batch or rejected message"),
             (("--out", "p.html", "--chart", "batches", "--streams", "2"), "--streams cannot narrow --chart batches"),
             (("--out", "p.html", "--chart", "microbatches", "--key", "k"), "--key cannot narrow --chart microbatches"),

@@ -101,11 +101,11 @@ class TestMessage:
         [
             (("--event-time", "1970-01-01"), "--event-time needs --key"),
             (("--key", "k", "--type", "a"), "--type goes with --event-time"),
-            (("--key", "k", "--event-time", "now"), "--event-time 'now' is no time"),
+            (("--key", "k", "--event-time", "now"), "--event-time 'now' is not a time"),
             (("--key", "k", "--event-time", "1970-01-01", "--open"), "exclude each other"),
             (("batch//k/1/0", "--key", "k"), "an ID needs no --key"),
             (("batch//k/1/0", "--from", "1970-01-01"), "--from and --to apply only to a list"),
-            (("--from", "soon"), "--from 'soon' is no time"),
+            (("--from", "soon"), "--from 'soon' is not a time"),
             (("--from", "2026-01-02", "--to", "2026-01-01"), "--to 2026-01-01 is before --from 2026-01-02"),
             (("--key", "k", "--event-time", "1970-01-01"), "the depot has no message of key 'k'"),
         ],

@@ -78,7 +78,7 @@ class TestTune:
         [
             (("--windows", "soon"), "window = 'soon' is not a duration"),
             (("--windows", ","), "--windows names no duration"),
-            (("--out", "t.gif"), "does not end like a picture"),
+            (("--out", "t.gif"), "has no picture extension"),
             (("--key", "nobody"), "no message of key 'nobody'"),
             (("--to", "1970-01-01"), "no message in this range"),
             (("--keep-percent", "101"), "--keep-percent"),

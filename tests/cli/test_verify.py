@@ -71,9 +71,13 @@ class TestSince:
         monkeypatch.setenv("WINDROW_VERIFY__RECORD", "verified.json")
         (tmp_path / "verified.json").write_text("{")
         result = filled("verify", "--since", "1")
-        assert (result.status, "WINDROW-NOT-FOUND" in result.err, "not a whole record" in result.err) == (2, True, True)
+        assert (
+            result.status,
+            "WINDROW-NOT-FOUND" in result.err,
+            "not a complete verification record" in result.err,
+        ) == (2, True, True)
         result = filled("verify")
-        assert (result.status, "nothing to rely on: verified.json is not a whole record" in result.out) == (0, True)
+        assert (result.status, "nothing to rely on: verified.json is not a complete" in result.out) == (0, True)
         assert "relies on" in filled("verify").out
 
     def test_no_directory(self, filled: Command, monkeypatch: pytest.MonkeyPatch) -> None:

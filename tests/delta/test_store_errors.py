@@ -12,7 +12,8 @@ BROKEN = "Error getting list response body: error reading a body from connection
 
 
 @pytest.mark.parametrize(
-    ("error", "words"), [(SLOW, "no more requests"), (FAILED, "broke off"), (BROKEN, "broke off"), ("else", None)]
+    ("error", "words"),
+    [(SLOW, "throttling"), (FAILED, "the store failed"), (BROKEN, "the store failed"), ("else", None)],
 )
 def test_busy(error: str, words: str | None) -> None:
     """A store that is busy or breaks off is told apart from others, and never said to have written nothing."""

@@ -190,10 +190,10 @@ class TestType:
         world = World(tmp_path, clock, pa.float64())
         world.publish([message(payload=1.5)])
         world.runner(embedded, payload_type="DOUBLE").once()
-        with pytest.raises(MessagesError, match="gives payloads of type STRING, the ledger stores DOUBLE") as refused:
+        with pytest.raises(MessagesError, match="has payloads of type STRING, but the ledger stores DOUBLE") as refused:
             world.runner(embedded)
         assert "payload_type = 'DOUBLE'" in refused.value.hint
-        with pytest.raises(MessagesError, match="gives payloads of type BIGINT"):
+        with pytest.raises(MessagesError, match="has payloads of type BIGINT"):
             world.runner(embedded, payload_type="BIGINT", depot_columns={"payload": "CAST(payload AS BIGINT)"})
         assert world.runner(embedded, payload_type="double").once().microbatches == []
 

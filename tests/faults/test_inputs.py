@@ -115,9 +115,9 @@ class TestColumns:
         ("columns", "says"),
         [
             ('ky = "type"', "Did you mean 'key'?"),
-            ('key = ""', "not one expression"),
+            ('key = ""', "not a single expression"),
             ('key = "(("', "WINDROW-EXPRESSION"),
-            ('key = "\'; DROP TABLE depot"', "a quote or comment is open"),
+            ('key = "\'; DROP TABLE depot"', "a quote or comment is not closed"),
             ('key = "nothing"', "no column 'nothing'"),
             ('key = "rand()"', "may differ in every run"),
             ('event_time = "payload"', "event_time = payload"),

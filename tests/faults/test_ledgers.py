@@ -110,7 +110,7 @@ class TestHalfDeleted:
         """
         moved = Path(half.ledger).parent / "log"
         shutil.move(Path(half.ledger) / "_delta_log", moved)
-        with pytest.raises(IncompatibleTableError, match=r"not empty(.|\n)*bring back its _delta_log"):
+        with pytest.raises(IncompatibleTableError, match=r"not empty(.|\n)*restore its _delta_log"):
             run(half, embedded)
         shutil.move(moved, Path(half.ledger) / "_delta_log")
         run(half, embedded)

@@ -22,8 +22,8 @@ def test_iso_8601(text: str, microseconds: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "12:00"])
 def test_no_time(text: str) -> None:
-    """What is no time is an error that names the option it was given to, and shows how to write one."""
-    with pytest.raises(SettingsError, match=r"--event-time .* is no time\nWrite it like 2026-01-31T12:00:00Z"):
+    """What is not a time is an error that names the option it was given to, and shows how to write one."""
+    with pytest.raises(SettingsError, match=r"--event-time .* is not a time\nWrite it like 2026-01-31T12:00:00Z"):
         moments.microseconds(text, "--event-time")
 
 

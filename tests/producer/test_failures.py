@@ -144,7 +144,7 @@ class TestCommit:
         with Producer(depot, "p") as producer:
             with monkeypatch.context() as broken:
                 broken.setattr(os, "fsync", fail)
-                assert "does not keep" in str(producer.send(key="k", type="t").exception(60))
+                assert "may not have reached the disk" in str(producer.send(key="k", type="t").exception(60))
             assert producer.send(key="k", type="t").result(60).sequence == 2
         assert messages(depot)["sequence"].to_pylist() == [1, 2]
 

@@ -73,9 +73,9 @@ class TestSplit:
     def test_no_list_of_types(self, tmp_path: Path) -> None:
         """One text is no list of types, of which each letter would be one; and types without a pivot are a mistake."""
         world = closed(tmp_path, SPLIT, pa.float64())
-        with pytest.raises(SettingsError, match="types = 'load' is no list"):
+        with pytest.raises(SettingsError, match="types = 'load' is not a list"):
             windrow.read_closed(world.ledger, types="load", pivot=True)
-        with pytest.raises(SettingsError, match="are columns of a pivot"):
+        with pytest.raises(SettingsError, match="chooses columns of a pivot"):
             windrow.read_closed(world.ledger, types=["load"])
 
     def test_texts(self, tmp_path: Path) -> None:

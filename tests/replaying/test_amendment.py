@@ -219,7 +219,7 @@ class TestRefused:
         other = World(tmp_path / "other", ManualClock(NOW))
         other.publish([measurement(1, 0)], [measurement(2, 0)])
         other.runner(EMBEDDED, rules=PATIENT).once()
-        with pytest.raises(SettingsError, match="is no branch"):
+        with pytest.raises(SettingsError, match="is not a branch"):
             amend(late_world.settings(EMBEDDED), other.ledger)
 
     def test_other_messages(self, late_world: World) -> None:

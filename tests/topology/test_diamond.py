@@ -250,7 +250,7 @@ def test_undeclared(tmp_path: Path) -> None:
         (None, "the depot priced is an output of another topology, which may fall behind"),
         (
             prices.with_locations(prices.depots, str(tmp_path / "elsewhere")),
-            "is an output of another topology than prices",
+            "is an output of a topology other than prices",
         ),
     ):
         depots = {**checks.depots, "priced": replace(priced, fed_by=fed_by)}

@@ -160,7 +160,7 @@ def test_into_a_table_that_is_there(tmp_path: Path) -> None:
     own.mkdir()
     (own / "states").symlink_to(harness.topology.location)
     for into in (half, own):
-        with pytest.raises(IncompatibleTableError, match="there is a table at"):
+        with pytest.raises(IncompatibleTableError, match="there is already a table at"):
             replay_topology(harness.topology, EMBEDDED, str(into), live=harness.clock)
     harness.append([{"payload": "1"}])
     assert replay_topology(harness.topology, EMBEDDED, str(tmp_path / "new")).ok

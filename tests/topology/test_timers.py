@@ -450,7 +450,7 @@ class TestRefused:
             getattr(microbatch, what)("notes", *arguments)
 
         harness = new(tmp_path, topology)
-        with pytest.raises(TopologyError, match="'notes' is a state, no timer"):
+        with pytest.raises(TopologyError, match="'notes' is a state, not a timer"):
             run(harness, {"a": 1})
 
     def test_declaration(self) -> None:
@@ -461,7 +461,7 @@ class TestRefused:
             topology.state("one", value="count BIGINT")
         with pytest.raises(TopologyError, match="there are two events or states 'one'"):
             topology.event("one", every="1h")
-        with pytest.raises(TopologyError, match="ttl='0s' is no interval"):
+        with pytest.raises(TopologyError, match="ttl='0s' is not an interval"):
             topology.state("two", value="count BIGINT", ttl="0s")
         with pytest.raises(TopologyError, match="a column cannot be called 'due'"):
             topology.state("three", value="due TIMESTAMP")

@@ -112,7 +112,7 @@ def test_refused(placed: dict[str, Topology], tmp_path: Path) -> None:
     with pytest.raises(TopologyError, match="two topologies have their states at"):
         run_together(twice, EMBEDDED, lambda runner: runner.once())
     metrics = EMBEDDED.model_copy(update={"metrics": MetricsSettings(textfile=str(tmp_path / "metrics"))})
-    with pytest.raises(SettingsError, match="metrics have no place"):
+    with pytest.raises(SettingsError, match="metrics do not support"):
         run_together([TopologyRun(placed["a"])], metrics, lambda runner: runner.once())
 
 

@@ -393,13 +393,13 @@ class TestNoticed:
             (restore_ledger, "the ledger was restored", True),
             (restore_depot, "the depot was restored", True),
             (set_back, "it was set back", True),
-            (set_back_and_run, "is another one than then", True),
+            (set_back_and_run, "is not the recorded one", True),
             (replace_depot, "the depot was replaced", False),
             (change_rules, "the rules changed in microbatch", True),
-            (change_old_batch, "final rows of then were changed", False),
-            (drop_old_rejection, "final rows of then were changed", False),
+            (change_old_batch, "rows that were final then have changed", False),
+            (drop_old_rejection, "rows that were final then have changed", False),
             (another_ledger, "the record is of another ledger", True),
-            (tear, "is not a whole record", True),
+            (tear, "is not a complete verification record", True),
             (misspell, "no ledger_version", True),
         ],
     )
@@ -422,7 +422,7 @@ class TestNoticed:
         happens(later)
         with pytest.raises(NotFoundError, match=f"cannot rely on ledger version {version}: ") as error:
             verify(later.depot, later.ledger, relying_on=Reliance(version, str(record_of(later))))
-        assert "Without --since" in error.value.hint
+        assert "Leave out --since" in error.value.hint
 
     def test_version_that_never_was(self, later: World) -> None:
         """A version that no record names is said to be after the latest one: the ledger was not set back."""

@@ -109,5 +109,5 @@ def require_empty(location: str, role: str) -> None:
     if others:
         raise IncompatibleTableError(
             f"{location} is not a Delta table, and not empty: it holds {others[0]}",
-            f"Use an empty directory for the {role}; if the table was there before, bring back its _delta_log.",
+            f"Use an empty directory for the {role}; if the table was there before, restore its _delta_log.",
         )

@@ -79,6 +79,6 @@ def is_full(error: Exception) -> bool:
 def disk_error(error: Exception) -> TableUnwritableError:
     """Return the error for temporary rows that fit neither in memory nor on disk."""
     return TableUnwritableError(
-        f"there is no room for temporary rows in memory and in {tempfile.gettempdir()}: {first_line(error)}",
-        "Nothing was read to the end. Set TMPDIR to a directory with more room, or raise max_memory_bytes.",
+        f"there is no room for temporary rows in memory or in {tempfile.gettempdir()}: {first_line(error)}",
+        "The read did not finish. Set TMPDIR to a directory with more room, or raise max_memory_bytes.",
     )

@@ -117,6 +117,6 @@ def _refusals(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise CommitNotDurableError(
-            f"the disk does not keep what was written to the table at {path}: {error.strerror or error}",
+            f"what was written to the table at {path} may not have reached the disk: {error.strerror or error}",
             "A power cut may remove the commit. Check the disk, then run `windrow verify`.",
         ) from error

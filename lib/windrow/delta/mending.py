@@ -73,7 +73,7 @@ class QuarantinedVersions:
         """Return a sentence for the log."""
         table = f"the {self.role} at {self.location}"
         if not self.versions:
-            return f"a checkpoint of {table}, or its hint, is not whole; it was moved to {self.directory}"
+            return f"a checkpoint of {table}, or its hint, is not intact; it was moved to {self.directory}"
         last = f"continues from version {self.versions.start - 1}" if self.versions.start else "starts again"
         first, end = self.versions[0], self.versions[-1]
         which = f"version {first} is" if first == end else f"versions {first} to {end} are"
@@ -130,16 +130,16 @@ def _quarantine_torn(root: Path, location: str, role: str) -> QuarantinedVersion
     if torn.damaged is not None:
         raise TableUnreadableError(
             f"version {torn.damaged} of the {role} at {location} is damaged: {entry_path(torn.damaged)}, or the size "
-            "of a file that it names, is not as it was written",
-            "Nothing was moved. Bring the file back from a copy; `windrow recover` takes a ledger back.",
+            "of a file that it names, differs from what was written",
+            "Nothing was moved. Restore the file from a copy; or, for a ledger, run `windrow recover`.",
         )
     if torn.first is None:
         return _move_files(root, location, role, range(0), torn.hints)
     # guard: torn-before-end
     if torn.whole_behind is not None:
         raise TableUnreadableError(
-            f"version {torn.first} of the {role} at {location} is torn, but {torn.whole_behind} after it is whole",
-            "For a ledger, run `windrow recover`; for a depot, bring the log entry back from a copy.",
+            f"version {torn.first} of the {role} at {location} is torn, but {torn.whole_behind} after it is intact",
+            "For a ledger, run `windrow recover`; for a depot, restore the log entry from a copy.",
         )
     return quarantine_versions(location, role, torn.first, torn.hints)
 
@@ -181,8 +181,8 @@ def quarantine_versions(
     # guard: set-aside-readable
     if not (whole or is_intact(root, first - 1)):
         raise TableUnreadableError(
-            f"version {first} of the {role} at {location} is torn, and the versions before it are not whole either",
-            "Nothing was moved. Bring the log back from a copy; or, for a ledger, begin a new one (--ledger).",
+            f"version {first} of the {role} at {location} is torn, and the versions before it are not intact either",
+            "Nothing was moved. Restore the log from a copy; or, for a ledger, begin a new one (--ledger).",
         )
     later = [name for name in log_names if max((int(n) for n in VERSION.findall(name)), default=-1) >= first]
     hint = last_checkpoint(root)

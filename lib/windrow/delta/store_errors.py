@@ -10,8 +10,8 @@ from windrow.delta.locations import local_path
 CAUSES = (
     (
         r"RequestTimeTooSkewed|difference between the request time",
-        "the clock of this machine is wrong: the store refuses requests from another time",
-        "Set the clock, or have it synchronised (NTP).",
+        "the clock of this machine is wrong, so the store refuses its requests",
+        "Correct the clock, or synchronise it (NTP).",
     ),
     (
         r"No FileSystem for scheme|ClassNotFoundException: Class org\.apache\.hadoop\.fs|UNSUPPORTED_FILE_SYSTEM",
@@ -29,14 +29,14 @@ CAUSES = (
     (
         r"Unable to load (AWS )?credentials|NoAuthWithAWSException|NoAwsCredentials|no providers in chain",
         "there are no credentials for the store",
-        "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what docs/howto/storage.md names for the store.",
+        "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the variables that docs/howto/storage.md names.",
     ),
     (
         (
             r"lacked the necessary privileges|InvalidAccessKeyId|SignatureDoesNotMatch|AccessDenied"
             r"|AuthenticationFailed|AuthorizationFailure|40[13] (Forbidden|Unauthorized)|[Ss]tatus [Cc]ode: 40[13]"
         ),
-        "the store refuses the credentials, or they lack the rights for this",
+        "the store refuses the credentials, or they lack the permissions",
         "Check the key, its secret and its permissions for the bucket.",
     ),
     (
@@ -46,13 +46,13 @@ CAUSES = (
     ),
     (
         r"SlowDown|ServiceUnavailable|ServerBusy|TooManyRequests|\b(429|503)\b",
-        "the store takes no more requests for now",
-        "Run again later: what was committed before that counts once. Fewer drivers ask less.",
+        "the store is throttling requests",
+        "Run again later: earlier commits count once. Fewer drivers send fewer requests.",
     ),
     (
         r"\bInternalError\b|500 Internal Server Error|error reading a body|connection (closed|reset)|Connection reset",
-        "the store broke off its answer",
-        "Run again: what was committed before that counts once. If it comes again, check the network.",
+        "the store failed, or the connection to it broke",
+        "Run again: earlier commits count once. If this happens again, check the network.",
     ),
     (
         r"Connection refused|client error \(Connect\)|dns error|UnknownHostException|ConnectException|timed out",

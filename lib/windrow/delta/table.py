@@ -98,14 +98,14 @@ def unreadable_error(location: str, role: str, error: Exception) -> TableUnreada
     if (gone := GONE_FILE.search(str(error))) is not None:
         return TableUnreadableError(
             f"the {role} at {location} lacks a file that its log names: {gone[1]}",
-            "Bring it back from a copy. `windrow doctor` lists what is missing.",
+            "Restore it from a copy. `windrow doctor` lists what is missing.",
         )
     if (entry := damaged_entry(location)) is not None:
         return TableUnreadableError(
             f"the {role} at {location} cannot be read: {entry} is damaged",
-            "Bring it back from a copy; `windrow recover` takes a ledger back to the version before.",
+            "Restore it from a copy; `windrow recover` returns a ledger to the version before it.",
         )
-    hint = "Check its permissions and files; bring back damaged or missing ones from a copy, log and files together."
+    hint = "Check its permissions and files; restore damaged or missing ones from a copy, log and files together."
     if isinstance(error, EmptyEntry):
         hint = "The next `windrow run` sets it aside if it is at the end of the log."
     if BEYOND_DELTA_RS.search(str(error)):
@@ -140,8 +140,8 @@ def unwritable_error(location: str, role: str, error: Exception) -> TableUnwrita
 def overtaken_error(location: str) -> TableUnwritableError:
     """Return the error for an append that comes after one of a later plan."""
     return TableUnwritableError(
-        f"{location} has rows that were appended under a later plan of these states, so this one is of no use",
-        "The next attempt makes a plan of its own.",
+        f"{location} has rows that were appended under a later plan of these states, so this plan is obsolete",
+        "The next attempt makes a new plan.",
     )
 
 

@@ -338,7 +338,7 @@ def _parse(text: str, *, strict: bool) -> Any:
         raise UnsupportedExpression(f"{at['description']} at line {at['line']}, column {at['col']}", hint) from error
     tree = trees[0]
     if len(trees) > 1 or not isinstance(tree, sqlglot.exp.Condition | sqlglot.exp.Query) or tree.is_star:
-        refuse("this is not one expression", hint)
+        refuse("this is not a single expression", hint)
     if strict:
         _check_tokens(text, tokens)
     return tree
@@ -350,7 +350,7 @@ def _tokens(text: str) -> list[Any]:
     try:
         return list(_parser(strict=False).dialect.tokenize(text))
     except TokenError as error:
-        raise UnsupportedExpression("a quote or comment is open at its end", "Close it.") from error
+        raise UnsupportedExpression("a quote or comment is not closed", "Close it.") from error
 
 
 def _without_stars(text: str, columns: Sequence[str]) -> str:
@@ -377,11 +377,11 @@ def _check(text: str, columns: Sequence[str]) -> None:
         name = node.name if isinstance(node, exp.Anonymous) else name
         known = exp.FUNCTION_BY_NAME.get(name.upper(), type(node))
         if isinstance(node, exp.Query | exp.Window) or issubclass(known, exp.AggFunc):
-            refuse(f"{name or 'a query or window'} looks at other rows", ROW_ONLY)
+            refuse(f"{name or 'a query or window'} reads other rows", ROW_ONLY)
         if VOLATILE.fullmatch(name + "()" * (not node.expressions)) or "${" in text:
             refuse(f"{name or '${...}'} may differ in every run", ROW_ONLY)
         if isinstance(node, exp.Literal | exp.RawString) and MOVING_TIME.fullmatch(node.name):
-            refuse(f"{node.name!r} is a time that moves", "If it is only a text: concat('to', 'day').")
+            refuse(f"{node.name!r} depends on the current time", "For the text itself, write concat('to', 'day').")
     for root in _roots(tree):
         resolve(root, columns)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from windrow.expressions.attempts import MAX_QUOTED
 
-OTHERWISE = "Run with --engine spark, or write it in other words."
+OTHERWISE = "Run with --engine spark, or rewrite it."
 
 SCALARS = "INT DECIMAL DOUBLE BOOLEAN STRING BINARY DATE TIMESTAMP TIMESTAMP_NTZ"
 DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 20}

@@ -74,7 +74,7 @@ def translate(node: Any, schema: pa.Schema) -> TypedSql:
         if part not in PARTS.split():
             refuse(f"the embedded engine has no {node.sql('spark')}")
         if inner < rank or (inner == rank and (part != "this" or rank == RANK["EQ"])):
-            refuse(f"{node.sql('spark')} can be read in two ways", "Put parentheses around its parts.")
+            refuse(f"{node.sql('spark')} is ambiguous", "Put parentheses around its parts.")
     if kind in NODES:
         return NODES[kind](node, schema)
     if kind == "Anonymous" and node.name.lower() in CALLS:
@@ -133,9 +133,7 @@ def struct_fields(node: Any, schema: pa.Schema) -> tuple[dict[str, TypedSql], Ty
         return {name.name: translate(value, schema) for name, value in zip(names, values, strict=False)}, None
     value = translate(node, schema)
     if value.inside is None or not pa.types.is_struct(value.inside):
-        refuse(
-            f"{node.sql('spark')} is no struct", "Write struct(...), named_struct(...) or a column that is a struct."
-        )
+        refuse(f"{node.sql('spark')} is not a struct", "Write struct(...), named_struct(...) or a struct column.")
     return {name: _member(value, name) for name in value.inside.names}, value
 
 
@@ -150,7 +148,7 @@ def _json(node: Any, schema: pa.Schema) -> TypedSql:
     """Return to_json(struct(columns)) as Spark writes it: NULL is left out, times have milliseconds in UTC."""
     values: Any = node.expressions[0] if len(node.expressions) == 1 else None
     if type(values).__name__ != "Anonymous" or values.name.lower() != "struct" or not values.expressions:
-        refuse(f"the embedded engine has no {node.sql('spark')}", "It has to_json(struct(*)) and columns for the star.")
+        refuse(f"the embedded engine has no {node.sql('spark')}", "Use to_json(struct(*)), or columns for the star.")
     members = []
     for column in values.expressions:
         if type(column).__name__ != "Column" or len(column.parts) > 1 or column.name not in schema.names:
@@ -158,7 +156,7 @@ def _json(node: Any, schema: pa.Schema) -> TypedSql:
         value = _column(column, schema)
         if value.kind not in JSON or (value.kind == "DECIMAL" and value.digits[1] > MICROSECOND_DIGITS):
             refuse(
-                f"the embedded engine has no JSON of {value.type}, which {column.name} is", "Name the other columns."
+                f"the embedded engine has no JSON of {value.type}, the type of {column.name}", "Name the other columns."
             )
         name = quote_text(json.dumps(column.name, ensure_ascii=False) + ":")
         text = cast(value, "STRING").sql if value.kind in NUMBERS else ""  # the other kinds have their own JSON
@@ -179,7 +177,7 @@ def _json_member(node: Any, schema: pa.Schema) -> TypedSql:
     if [value.kind for value in values] != ["STRING", "STRING"] or not steps or written != path:
         refuse(
             f"the embedded engine has no {node.sql('spark')}",
-            "It has get_json_object(text, '$.name'), with more names, and numbers in brackets.",
+            "Use get_json_object(text, '$.name'); the path may have more names, and numbers in brackets.",
         )
     text, places = values[0].sql, ["$"]
     for dotted, bracketed, number in steps:

@@ -50,7 +50,7 @@ class TruncatedFrame(CodecError):
 def require_available(codec: Codec) -> None:
     """Raise SettingsError if the library of a codec is not available."""
     if codec in {"zstd", "lz4", "snappy"} and not pa.Codec.is_available(codec):
-        raise SettingsError(f"the pyarrow that is installed has no {codec}", "Use another codec, or pyarrow's wheels.")
+        raise SettingsError(f"the installed pyarrow has no {codec}", "Use another codec, or pyarrow's wheels.")
 
 
 def encode(buffer: bytes, codec: Codec) -> bytes:

@@ -118,7 +118,7 @@ def _type(text: str, depth: int = 0) -> pa.DataType:
         digits, scale = int(decimal[1]), int(decimal[2])
         if not scale <= digits or not 1 <= digits <= MAX_DIGITS:
             raise SettingsError(
-                f"{text} is impossible", f"Use 1 to {MAX_DIGITS} digits, and a scale that is not above them."
+                f"{text} is impossible", f"Use 1 to {MAX_DIGITS} digits, and a scale no larger than that."
             )
         return pa.decimal128(digits, scale)
     head, bracket, inside = text.partition("<")
@@ -142,7 +142,7 @@ def _list(text: str, depth: int) -> pa.DataType:
 def _map(text: str, depth: int) -> pa.DataType:
     key, _, value = text.partition(",")
     if key.strip() != "string" or not value:
-        raise SettingsError(f"{text!r} in a map is no 'string, type'", "Write map<string, int64>: names are texts.")
+        raise SettingsError(f"{text!r} in a map is not 'string, type'", "Write map<string, int64>: names are texts.")
     return pa.map_(pa.string(), _type(value.strip(), depth + 1))
 
 
@@ -151,7 +151,7 @@ def _struct(text: str, depth: int) -> pa.DataType:
     for member in _members(text):
         name, colon, type_ = member.partition(":")
         if not colon or not name.strip():
-            wrong = f"{member.strip()!r} in a struct is no 'name: type'"
+            wrong = f"{member.strip()!r} in a struct is not 'name: type'"
             raise SettingsError(wrong, "Write struct<a: int64, b: string>.")
         fields.append((name.strip(), _type(type_.strip(), depth + 1)))
     return pa.struct(fields)

@@ -93,7 +93,7 @@ def _kind(field: Field) -> np.dtype[Any]:
     if is_.is_integer(type_) or is_.is_floating(type_):
         return np.dtype(type_.to_pandas_dtype())
     raise SettingsError(
-        f"field {field.name!r}: {type_text(field)} has no width",
+        f"field {field.name!r}: {type_text(field)} has no fixed width",
         "Use integers, floats, bool, date, time, timestamps, string(n), binary(n) or list<..., n> of them.",
     )
 

@@ -105,7 +105,7 @@ def _require_whole(seen: list[str], of_day: bool) -> None:
         if name in ONCE and not count and not of_day:
             raise ValueError(f"it has no {name}: %{' or %'.join(letters)}")
     if ("I" in seen) != ("p" in seen):
-        raise ValueError("%I and %p need each other")
+        raise ValueError("%I and %p go together")
 
 
 def _iso(*steps: tuple[int, int, int]) -> TimePattern:

@@ -82,7 +82,7 @@ class UnchangedContent(Content):
     """All bytes of a file that is ingested; the file is refused if it changes while it is read."""
 
     refused = InputFileError
-    hint = "The depot does not have all of it. Ingest it again."
+    hint = "The depot has only part of it. Ingest it again."
 
     def decode(self, part: FormatSettings) -> Iterator[bytes]:
         """Yield the bytes, decompressed as the format says. Raises InputFileError for damaged or oversize frames."""
@@ -90,7 +90,7 @@ class UnchangedContent(Content):
         if self.broken is not None:
             raise InputFileError(
                 f"{self._file}: {self.broken}",
-                "The depot does not have all of it. Check [format] compression and max_decoded_bytes.",
+                "The depot has only part of it. Check [format] compression and max_decoded_bytes.",
             ) from self.broken
 
     def _read(self, stream: BinaryIO) -> Iterator[bytes]:
@@ -105,7 +105,7 @@ class UnchangedContent(Content):
         if not unchanged:
             raise InputFileError(
                 f"{self._file} changed while it was read",
-                "The depot does not have all of it. Ingest it again when nothing writes to it.",
+                "The depot has only part of it. Ingest it again when nothing writes to it.",
             )
 
 

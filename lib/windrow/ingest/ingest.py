@@ -132,7 +132,7 @@ def _require_same_log(writer: DepotWriter, input_: IngestInput, transaction: str
     if input_.table.version < version or differs(fingerprint_at(writer.input_log(input_), version), known or None):
         raise InputFileError(
             f"version {version} of {input_.file} is not the commit that was ingested: the table was set back",
-            "Bring its log back; or ingest the rows that are new from another table or as files.",
+            "Restore its log; or ingest the new rows from another table or as files.",
         )
 
 

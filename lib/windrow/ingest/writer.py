@@ -111,7 +111,7 @@ def no_feed_error(file: str, after: int, error: Exception) -> InputFileError:
     """Return the error for a table that has grown since a version but has no readable change feed."""
     return InputFileError(
         f"{file} has grown since version {after}, and its change feed cannot be read: {first_line(error)}",
-        "Switch the feed on (delta.enableChangeDataFeed = true) before it grows, or ingest into a new depot.",
+        "Switch the feed on (delta.enableChangeDataFeed = true) before the table grows, or ingest into a new depot.",
     )
 
 

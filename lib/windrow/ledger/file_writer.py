@@ -89,8 +89,8 @@ def require_there(location: str, files: Iterable[WrittenFile]) -> None:
     for there, file in () if path is None else ((path / file.path, file) for file in files):
         if not there.exists() or there.stat().st_size != file.size:
             raise TableUnwritableError(
-                f"a task of Spark has written {there}, but the driver does not see it",
-                "Nothing was committed. Put the ledger where all machines reach it. Or use commit = 'merge'.",
+                f"a Spark task has written {there}, but the driver does not see it",
+                "Nothing was committed. Put the ledger where all machines can reach it, or use commit = 'merge'.",
             )
 
 

@@ -149,6 +149,6 @@ def embedded_schema(location: str, table: DeltaTable) -> pa.Schema:
     if beyond := beyond_files(table):
         raise IncompatibleTableError(
             f"the ledger at {location} has {beyond}, which the embedded engine cannot read",
-            "Run it with --engine spark. Windrow does not enable such a feature itself.",
+            "Run it with --engine spark. Windrow itself never enables that feature.",
         )
     return schema

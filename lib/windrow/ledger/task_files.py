@@ -100,7 +100,7 @@ def _require_shared(session: SparkSession, path: Path) -> None:
     # guard: tasks-reach-the-ledger
     if not seen:
         raise EngineUnavailableError(
-            f"tasks of {context.master} do not see {path}, which is on a disk of the driver alone",
+            f"tasks of {context.master} do not see {path}, which is only on the driver's disk",
             f"Put the ledger on an object store, HDFS or a disk that all machines share. {INSTEAD}",
         )
 

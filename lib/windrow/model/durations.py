@@ -29,7 +29,7 @@ def microseconds(duration: str | int | timedelta, name: str = "duration") -> int
         raise SettingsError(f"{name} is {duration!r}, not a duration", "Write it like 500ms, 10s, 5m or 1h30m.")
     value = duration if isinstance(duration, int) else _parse(duration, name)
     if not 0 <= value <= MAX_DURATION:
-        raise SettingsError(f"{name} is {duration!r}, out of range", "A duration lies between 0 and 36500d.")
+        raise SettingsError(f"{name} is {duration!r}, out of range", "Use a duration between 0 and 36500d.")
     return value
 
 

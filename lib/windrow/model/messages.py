@@ -93,7 +93,7 @@ def _column(table: pa.Table, name: str, type_: pa.DataType | None) -> pa.Chunked
     result = table[name].type
     # guard: payload-kind
     if name == "payload" and type_ is not None and type_ != text_or_bytes(type_) and not accepts_type(type_, result):
-        raise MessagesError(f"column 'payload' is {result}, the payloads are {name_of(type_)}", "Convert it first.")
+        raise MessagesError(f"column 'payload' is {result}, but the payloads are {name_of(type_)}", "Convert it first.")
     try:
         return convert_column(table[name], type_)
     except pa.ArrowException as error:

@@ -15,7 +15,7 @@ def microseconds(text: str, name: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise SettingsError(f"{name} {text!r} is no time", "Write it like 2026-01-31T12:00:00Z.") from error
+        raise SettingsError(f"{name} {text!r} is not a time", "Write it like 2026-01-31T12:00:00Z.") from error
     return microseconds_of(moment)
 
 

@@ -87,7 +87,7 @@ class Committer:
         if queue.chosen != chosen or buffer not in (None, queue.buffer):
             raise ProducerInUseError(
                 f"producer {name!r} is open in this process with other settings or another buffer",
-                "Use the same ones, or another id.",
+                "Use the same settings and buffer, or another id.",
             )
         queue.users += 1
         return queue

@@ -322,7 +322,7 @@ class ProducerQueue:
         waiting_bytes = self.buffer.size_bytes - self.buffer.available_bytes
         return BufferFullError(
             f"the buffer of producer {self.name!r} is full: it holds {waiting_bytes:,} bytes",
-            "Messages come faster than they are committed. Send less, or raise max_buffer_bytes or block_timeout.",
+            "Messages arrive faster than they are committed. Send less, or raise max_buffer_bytes or block_timeout.",
         )
 
     def _require_open(self) -> None:

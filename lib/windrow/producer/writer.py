@@ -195,7 +195,7 @@ class DepotWriter:
         # guard: producer-sees-others
         raise ProducerFencedError(
             f"another process writes as producer {entry.name!r}",
-            "Give each process its own id. The messages that failed were not written by this one.",
+            "Give each process its own id. This process did not write the failed messages.",
         )
 
     def _reload(self) -> DeltaTable:
@@ -203,14 +203,14 @@ class DepotWriter:
         table = self._open()
         if table.metadata().id != self._identity:
             raise IncompatibleTableError(
-                f"the depot at {self._location} is another table than the one this producer opened",
+                f"the depot at {self._location} is not the table that this producer opened",
                 "It was removed or replaced, and its messages with it. Open the producer again.",
             )
         schema, self._others = _require_columns(table, self._location, self.raw)
         if schema != self.schema:
             kind = schema.field("payload").type
             raise IncompatibleTableError(
-                f"the payload type of the depot at {self._location} is {kind} now",
+                f"the payload type of the depot at {self._location} is now {kind}",
                 "Open the producer again.",
             )
         return table

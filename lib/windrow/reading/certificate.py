@@ -114,7 +114,7 @@ class Certifier:
             raise self._missing(message)
         if len(rejected) > 1:
             ids = first_names([row["id"] for row in rejected], NAMED)
-            raise SettingsError(f"{len(rejected)} rejections are of such a message", f"Give the id of one: {ids}.")
+            raise SettingsError(f"{len(rejected)} rejections match this message", f"Give the id of one: {ids}.")
         return self.of_rejection(rejected[0]["id"])
 
     def of_rejection(self, id_: str) -> Document:
@@ -143,9 +143,7 @@ class Certifier:
         ]
         if len(matches) > 1:
             named = first_names(sorted({f"type {row['type']!r} of source {row['source']!r}" for row in matches}), NAMED)
-            raise SettingsError(
-                f"there are {len(matches)} such messages: {named}", "Say which with --type and --source."
-            )
+            raise SettingsError(f"{len(matches)} messages match: {named}", "Choose one with --type and --source.")
         if not matches:
             return None
         batch = rows.slice(matches[0]["row"], 1)

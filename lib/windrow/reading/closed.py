@@ -127,7 +127,7 @@ def read_closed(
         0
     """
     if types is not None and not pivot:
-        raise SettingsError(f"types = {types!r} are columns of a pivot", "Say pivot=True, or leave them out.")
+        raise SettingsError(f"types = {types!r} chooses columns of a pivot", "Set pivot=True, or leave types out.")
     book = open_ledger(ledger)
     written_by = span(book, "closed", since, batches_at_once)
     schema = pa.schema(tables.batch_fields(book.payload))

@@ -146,7 +146,7 @@ def format_of(out: str, name: str | None) -> ExportFormat:
         raise OutputFileError(f"there is no format {name!r}", known)
     format_ = FORMATS.get(name or ENDINGS.get(Path(out).suffix.lower(), ""))
     if format_ is None:
-        raise OutputFileError(f"the ending of {out!r} names no format", f"Add --format. {known}")
+        raise OutputFileError(f"the extension of {out!r} names no format", f"Add --format. {known}")
     if format_ == "parquet" and out == STANDARD_OUTPUT:
         raise OutputFileError("parquet cannot go to standard output", "Name a file, or use --format csv or json.")
     return format_

@@ -49,7 +49,7 @@ def history(ledger: str | Ledger, start: int | None = None, end: int | None = No
     rows = book.query(HISTORY.format(bounded=bounded, of_topology=columns, in_order=then), "microbatch")
     if not rows.num_rows:
         raise NotFoundError(
-            "the ledger has no microbatch in this range", "Choose an earlier beginning, or run `windrow run`."
+            "the ledger has no microbatch in this range", "Choose an earlier start, or run `windrow run`."
         )
     return rows.append_column("commit_ms", _commits(book, rows))
 

@@ -40,7 +40,7 @@ Numbers = npt.NDArray[np.generic]
 def unique_types(types: Sequence[str]) -> tuple[str, ...]:
     """Return each type once. Raises SettingsError for a single text, whose letters would become types."""
     if isinstance(types, str):
-        raise SettingsError(f"types = {types!r} is no list", f"Write types=[{types!r}].")
+        raise SettingsError(f"types = {types!r} is not a list", f"Write types=[{types!r}].")
     return tuple(dict.fromkeys(types))
 
 
@@ -71,7 +71,7 @@ class Pivot:
         """Raise OutputFileError if payloads are not numbers."""
         if self.payload not in (pa.float64(), pa.int64(), pa.string()):
             raise OutputFileError(
-                f"the payloads are {name_of(self.payload)}, and a pivot takes numbers or text with numbers",
+                f"the payloads are {name_of(self.payload)}, but a pivot needs numbers or text with numbers",
                 "Query closed_messages with SQL instead; docs/sql-analysts.md has examples.",
             )
 
@@ -120,8 +120,8 @@ class Pivot:
             mine = order[bounds[at] : bounds[at + 1]]
             if not self.repeats and (np.diff(row[mine]) == 0).any():
                 raise OutputFileError(
-                    f"a batch has several messages of type {type_!r}, and one column has room for one number",
-                    'The ledger keeps repeats: say repeats=True, for columns such as "temperature.mean".',
+                    f"a batch has several messages of type {type_!r}, but a column has room for one number",
+                    'The ledger keeps repeats: set repeats=True, for columns such as "temperature.mean".',
                 )
             figures = _figures(row[mine], values[mine], self.columns(type_), batches.num_rows)
             columns += [pa.array(figure) for figure in figures]

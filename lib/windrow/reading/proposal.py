@@ -95,7 +95,7 @@ def propose(rows: pa.Table, latest: int) -> Proposal:
     Raises NotFoundError for a table without rows, MessagesError for one without times.
     """
     if not rows.num_rows:
-        raise NotFoundError("the table has no rows to look at", "Write some first, or write [depot.columns] by hand.")
+        raise NotFoundError("the table has no rows to inspect", "Write some first, or write [depot.columns] by hand.")
     search = ColumnSearch(rows)
     columns = [*search.times(), *search.identity(), *search.sequence()]
     payload, payload_type = search.payload()

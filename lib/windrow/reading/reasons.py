@@ -58,7 +58,7 @@ def explain(refused: Mapping[str, Any], max_delay: int, max_lead: int, first: st
         return Explanation(
             f"a message of the same source, key, type and time came before it{where}; "
             "the first one wins, payloads are not compared",
-            "if both are meant, they need different types or times",
+            "if both are intended, give them different types or times",
         )
     if reason == "clock_ahead":
         return Explanation(
@@ -68,7 +68,7 @@ def explain(refused: Mapping[str, Any], max_delay: int, max_lead: int, first: st
     return Explanation(
         f"it is not a message that can be batched: {refused['detail'] or reason}",
         "the writer of the depot, or the mapping of its columns, must give every message source, key, type, event_time "
-        "and received_at, and values of their types; try_cast in [depot.columns] makes NULL of other values",
+        "and received_at, and values of their types; try_cast in [depot.columns] turns other values into NULL",
     )
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
     from pyspark.sql import DataFrame
 
-DAMAGED = "Something else changed it. RESTORE it to an earlier version, or replay the depot into a new ledger."
+DAMAGED = "It was changed from outside. RESTORE it to an earlier version, or replay the depot into a new ledger."
 # The messages of the open batches that have grown since their last whole version.
 GROWN = """
 SELECT {columns} FROM ({rows}) v LEFT JOIN (
@@ -376,8 +376,8 @@ def open_depot(location: str, ledger: Ledger, progress: Progress) -> DepotTable:
     depot_id = str(depot.metadata().id)
     if progress.depot_id not in (depot_id, ""):
         raise DepotMismatchError(
-            f"the ledger {ledger.location} belongs to depot {progress.depot_id}, {location} is {depot_id}",
-            "Name the depot that the ledger was made from (--depot), or the ledger of this depot (--ledger).",
+            f"the ledger {ledger.location} belongs to depot {progress.depot_id}, but {location} is {depot_id}",
+            "Name the depot that the ledger reads (--depot), or the ledger of this depot (--ledger).",
         )
     return depot
 

@@ -208,7 +208,7 @@ def _splits(recent: RecentRows) -> Iterator[LedgerWarning]:
             "a type came again",
             'Set on_repeat = "keep" to have all measurements of a window in one batch, window_anchor = "aligned" for '
             'windows on the calendar, or split_at = "midpoint" to split between two rounds of measurements; '
-            "`windrow tune` says which share of rounds stays whole.",
+            "`windrow tune` shows what share of rounds stays whole.",
         )
 
 
@@ -219,7 +219,7 @@ def _slivers(recent: RecentRows) -> Iterator[LedgerWarning]:
         yield LedgerWarning(
             "ledger-slivers",
             f"{row['slivers']:,} of {row['batches']:,} closed batches ({share:.0f} %) have less than a quarter of "
-            "the messages that are usual for their source and key",
+            "the usual number of messages for their source and key",
             'For measurements at regular times, set window_anchor = "aligned" and on_repeat = "keep"; `windrow tune` '
             "counts such batches for each window.",
         )
@@ -311,5 +311,5 @@ def _delay(recent: RecentRows) -> Iterator[LedgerWarning]:
             "ledger-delay",
             f"{late:,} of {read:,} messages ({100 * late / read:.1f} %) were too old for max_delay "
             f"({approximate_text(recent.book.progress().max_delay_us)})",
-            "Set a longer max_delay; `windrow tune` shows what each would keep.",
+            "Set a longer max_delay; `windrow tune` shows what other values would keep.",
         )

@@ -64,7 +64,7 @@ class _CommittedError(UsageError):
     """The amendment is already in the ledger: its reply was lost, or somebody made the same one."""
 
     def __init__(self, microbatch: int) -> None:
-        super().__init__("the ledger has this amendment", "")
+        super().__init__("the ledger already has this amendment", "")
         self.microbatch = microbatch
 
 
@@ -123,12 +123,12 @@ def _require_branch(book: Ledger, branch: Ledger) -> None:
     read = [ledger.rows("microbatch", "sum(messages_read)::BIGINT AS messages") for ledger in (book, branch)]
     # guard: branch-of-the-same-depot
     if (known.depot_id, known.depot_version, read[0]) != (other.depot_id, other.depot_version, read[1]):
-        raise SettingsError(f"{branch.location} is no branch of the ledger: it read other messages", HOW_TO_BRANCH)
+        raise SettingsError(f"{branch.location} is not a branch of the ledger: it read other messages", HOW_TO_BRANCH)
     # guard: amended-as-patiently
     if other.max_delay_us < known.max_delay_us:
         raise SettingsError(
             "an amendment needs a max_delay at least as long as that in force",
-            "With a shorter one, messages that the ledger still accepts would belong into amended batches.",
+            "With a shorter one, messages that the ledger still accepts would belong in amended batches.",
         )
 
 
@@ -143,8 +143,8 @@ def _pair_batches(old: pa.Table, new: pa.Table, late: pa.Table) -> _Difference:
     # guard: amendment-adds-up
     if (pairs < 0).any():
         raise DepotChangedError(
-            f"{pluralize(int((pairs < 0).sum()), 'message')} of ledger and branch do not agree",
-            "`windrow verify` says of each what is wrong with it; a branch comes from the ledger as it is now.",
+            f"ledger and branch do not agree on {pluralize(int((pairs < 0).sum()), 'message')}",
+            "Run `windrow verify` on both; make the branch from the ledger as it is now.",
         )
     ids = np.array(new["id"].to_pylist(), dtype=object)
     places = ids[after["row"].to_numpy()[pairs[: among.num_rows] - among.num_rows]]

@@ -61,7 +61,7 @@ def find_span(ledger: str, source: Source, start: str | None, end: str | None) -
     if not pc.sum(chosen["messages_read"]).as_py():
         limits = " ".join(limit for limit in (start and f"from {start}", end and f"up to {end}") if limit)
         what = f"no microbatch of the ledger {ledger} read messages of the depot {limits}".rstrip()
-        raise NotFoundError(what, "`windrow status` shows what was read; a replay takes whole microbatches.")
+        raise NotFoundError(what, "`windrow status` shows what was read; a replay covers whole microbatches.")
     read = [version["version"] for versions in chosen["versions"].to_pylist() for version in versions or ()]
     return MicrobatchRange(
         after=earlier.num_rows and earlier["microbatch"][-1].as_py(),

@@ -59,7 +59,7 @@ def require_new(ledger: Ledger) -> None:
     # guard: replay-into-new-table
     if ledger.table() is not None:
         raise IncompatibleTableError(
-            f"there is a table at {ledger.settings.ledger} already", "Choose another path (--into)."
+            f"there is already a table at {ledger.settings.ledger}", "Choose another path (--into)."
         )
 
 
@@ -82,7 +82,7 @@ def _commit(source: Source, version: int) -> Commit:
     for commit in source.commits(version, version):
         if commit.version == version:
             return commit
-    raise DepotUnreadableError(f"the depot's log no longer has the commit of version {version}, which was accepted")
+    raise DepotUnreadableError(f"the depot's log no longer has the commit of version {version}, which was skipped")
 
 
 def local_ledger(ledger: Ledger) -> Ledger:
@@ -128,7 +128,8 @@ class SegmentReplayer:
             reached = self._microbatch(leg.rules).primed.reached.depot_version
         if reached != leg.depot_version:
             raise DepotChangedError(
-                f"the ledger read messages up to depot version {leg.depot_version}, the depot has them up to {reached}",
+                f"the ledger read messages up to depot version {leg.depot_version}, but the depot has them up to "
+                f"{reached}",
                 "`windrow verify` says what is missing.",
             )
         if leg.flushed_at is not None:

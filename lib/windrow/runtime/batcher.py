@@ -47,7 +47,7 @@ class Batcher(Algorithm):
         # guard: payload-type
         if depot.payload != primed.payload:
             raise MessagesError(
-                f"the depot gives payloads of type {name(depot.payload)}, the ledger stores {name(primed.payload)}",
+                f"the depot has payloads of type {name(depot.payload)}, but the ledger stores {name(primed.payload)}",
                 f"The type of a ledger never changes. Set payload_type = {name(primed.payload)!r}, map payload to it "
                 "under [depot.columns], or begin a new ledger (--ledger).",
             )

@@ -150,7 +150,7 @@ class Driver:
             microbatch = self.primed_attempt()
             # guard: paused-takes-no-tick
             if microbatch.primed.paused:
-                raise PausedError(f"the ledger is paused, so there can be no {action}", "Run `windrow resume` first.")
+                raise PausedError(f"the ledger is paused, so no {action} is possible", "Run `windrow resume` first.")
             # guard: tick-follows-rules
             if not self.commit_changed_settings(microbatch):
                 return microbatch
@@ -220,7 +220,7 @@ class Driver:
         if self._primed_at == refused_at:
             raise TableUnwritableError(
                 f"the ledger {self.settings.ledger} refuses a commit as if it had changed, but it is unchanged",
-                "Nothing was written. Check whether Spark sees another state of the table than the driver does.",
+                "Nothing was written. Check whether Spark and the driver see the same state of the table.",
             )
 
     def record(self, committed: CommittedMicrobatch) -> None:

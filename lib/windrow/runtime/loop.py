@@ -136,7 +136,7 @@ class Runner(Control):
         while not self.driver.stop_requested:
             for other in self.driver.cursors:
                 other.look()
-            before = self.driver.unpaused_attempt("acceptance of a version").primed
+            before = self.driver.unpaused_attempt("skip of a version").primed
             if before.depots[cursor.name].reached.depot_version >= version:
                 return
             commit = cursor.source.commit_to_accept(version)
@@ -149,11 +149,11 @@ class Runner(Control):
                     if other is cursor or (planned and other.name in planned.last_versions)
                 ]
             )
-            microbatch = self.driver.unpaused_attempt("acceptance of a version")
+            microbatch = self.driver.unpaused_attempt("skip of a version")
             # guard: accepted-after-the-rest
             if microbatch.primed.token == before.token and not self.driver.stop_requested:
                 if self.driver.saved_plan():  # it may read rows before this version
-                    raise UsageError("an attempt at a microbatch is not finished", "Run without --skip-version first.")
+                    raise UsageError("an attempt at a microbatch is unfinished", "Run without --skip-version first.")
                 self.driver.record(microbatch.run_accept(commit, cursor.name))
 
     def run_saved_plan(self, planned: SavedPlan) -> bool:

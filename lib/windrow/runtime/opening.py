@@ -136,12 +136,12 @@ def require_listed(listed: ListedVersions, reached: DepotPosition, settings: Set
         raise DepotMismatchError(
             f"the ledger {settings.ledger} belongs to the depot with id {reached.depot_id}, "
             f"but {settings.depot} has id {listed.depot_id}",
-            "Give this depot its own ledger (--ledger); a depot that was created again needs a new one too.",
+            "Give this depot its own ledger (--ledger); a recreated depot needs a new one too.",
         )
     # guard: depot-same-commit
     if differs(listed.fingerprints.get(reached.depot_version), reached.commit_fingerprint):
         raise DepotChangedError(
             f"version {reached.depot_version} of the depot {settings.depot} is not the commit that the ledger has read",
             "The depot was restored and has grown since. Bring its versions back, or begin a new ledger (--ledger): "
-            "the commits that took their numbers are not read.",
+            "the commits that reused their numbers are not read.",
         )

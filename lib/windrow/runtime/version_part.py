@@ -39,8 +39,8 @@ def plan_version_part(plan: DepotPlan, known: DepotState, latest: int, until: in
     # guard: rest-of-the-same-version
     if before.part_until is not None and before.part_fingerprint != fingerprint:
         raise DepotChangedError(
-            f"version {min(whole.expected)} of the depot is not the one of which a part was read",
-            "The depot was set back. Restore it, or roll the states back to before the part.",
+            f"version {min(whole.expected)} of the depot is not the one that was partly read",
+            "The depot was set back. Restore it, or roll the states back to before that part.",
         )
     rows = whole.rows.table()
     at = times_of(rows, plan.floors, latest)

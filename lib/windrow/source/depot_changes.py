@@ -19,7 +19,7 @@ GO_ON = (
     "what such versions add."
 )
 
-READ_IT = 'Set on_depot_change = "ignore" to read what it changed like any other change, if it is no RESTORE. '
+READ_IT = 'Set on_depot_change = "ignore" to read what it changed like any other change, unless it is a RESTORE. '
 
 
 def refuse_changes(changes: pa.Table) -> None:

@@ -22,7 +22,7 @@ from windrow.model.commits import FEED_COLUMNS, VERSION
 from windrow.source.depot_changes import refuse_changes, refuse_set_back
 from windrow.source.text import require_text
 
-MIGRATED = "Read the state from where it was migrated on: begin a new table of states, with start_from."
+MIGRATED = "Begin a new table of states, with start_from at the migration of this state."
 LEDGER_COLUMNS = {"id", "state", "token", "schema_version", "microbatch"}
 
 

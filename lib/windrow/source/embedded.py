@@ -161,8 +161,8 @@ class EmbeddedArrivals(Arrivals):
             self._require_listed()  # the files of another table have other names
             raise DepotUnreadableError(
                 f"depot versions {first} to {last} cannot be read: {first_line(error)}",
-                "Check the permissions of what it names, or bring it back from a copy. If it is lost, a new ledger "
-                f'(--ledger) can begin after it: start_from = "version:{last + 1}".',
+                "Check the permissions of the file that it names, or restore it from a copy. If it is lost, a new "
+                f'ledger (--ledger) can begin after it: start_from = "version:{last + 1}".',
             ) from error
 
     def _map_feed(self, feed: pa.Table) -> pa.Table:

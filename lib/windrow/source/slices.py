@@ -155,6 +155,6 @@ def require_whole(counted: Mapping[int, int], expected: Mapping[int, int | None]
     for version, count in expected.items():
         if count is not None and counted.get(version, 0) != count:
             raise RowCountMismatchError(
-                f"depot version {version} gave {counted.get(version, 0)} rows, its commit added {count}",
+                f"depot version {version} returned {counted.get(version, 0)} rows, but its commit added {count}",
                 "Nothing was written. If this happens again, the depot's files do not match its log.",
             )

@@ -81,8 +81,8 @@ class Source(Protocol):
         # guard: only-changes-accepted
         if not same or not (same[0].restores or version in self.log.files_added(version, version)[1]):
             raise NotFoundError(
-                f"depot version {version} has deleted or rewritten no rows",
-                "Only such a version can be accepted; `windrow status` and the error of the run that stopped name it.",
+                f"depot version {version} deleted or rewrote no rows",
+                "Only a version that did can be skipped; `windrow status` and the error of the stopped run name it.",
             )
         return same[0]
 

@@ -105,8 +105,8 @@ class SparkSource(Source):
             raise EngineUnavailableError(
                 f"the change data feed of the depot {self.settings.depot} does not have the versions to read, and "
                 "without it Spark does not say here which version a row is from",
-                f"Run ALTER TABLE {reference(self.place)} SET TBLPROPERTIES ({FEED} = true). What is added from then "
-                "on can be read, by a ledger that begins there (start_from).",
+                f"Run ALTER TABLE {reference(self.place)} SET TBLPROPERTIES ({FEED} = true). A ledger that begins "
+                "there (start_from) can read what is added from then on.",
             )
         self._by_files = True
 
@@ -158,7 +158,7 @@ class SparkSource(Source):
         """
         if self.engine.remote:
             raise EngineUnavailableError(
-                f"on Spark Connect the depot {self.settings.depot} cannot be read by its files here",
+                f"on Spark Connect the depot {self.settings.depot} cannot be read from its files here",
                 "Switch its change feed on (delta.enableChangeDataFeed = true) and begin there (start_from), or use a "
                 "classic session.",
             )

@@ -118,7 +118,7 @@ def require_fed_as_declared(name: str, source: Source, feeder: RecordedFeeder | 
     # guard: fed-as-declared
     if table is None or str(notes[0]["output"]).split(":")[1] != table.id:
         raise TopologyError(
-            f"the depot {name} is an output of another topology than {feeder.topology.name}",
+            f"the depot {name} is an output of a topology other than {feeder.topology.name}",
             "Declare the topology that appends to it: Depot(..., fed_by=topology).",
         )
 

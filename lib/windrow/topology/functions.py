@@ -77,12 +77,12 @@ class FunctionAlgorithm(Algorithm):
             if field.name not in schema.names:
                 raise IncompatibleTableError(
                     f"the table of states has no column {field.name!r}",
-                    "It belongs to another topology: check states.",
+                    "It belongs to another topology: check `states`.",
                 )
             if schema.field(field.name).type != field.type:
                 raise IncompatibleTableError(
-                    f"the column {field.name!r} of the table of states is {schema.field(field.name).type}, the "
-                    f"topology declares {field.type}",
+                    f"the column {field.name!r} of the table of states is {schema.field(field.name).type}, but "
+                    f"the topology declares {field.type}",
                     "Use another name, or declare a greater version of the state.",
                 )
 

@@ -22,7 +22,7 @@ UNSET = "default"
 
 def _whole(value: str, name: str) -> int:
     if not value.isdecimal() or int(value) < 1:
-        raise SettingsError(f"{name} = {value!r} is not a number", "Use a whole number from 1 on, or default.")
+        raise SettingsError(f"{name} = {value!r} is not a number", "Use a whole number of at least 1, or default.")
     return int(value)
 
 

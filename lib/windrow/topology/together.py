@@ -48,7 +48,7 @@ def run_together(
     if twice := [place for place, times in places.items() if times > 1]:
         raise TopologyError(f"two topologies have their states at {twice[0]}", "Give each its own table.")
     if settings.metrics.textfile or settings.metrics.prometheus_port:
-        raise SettingsError("metrics have no place for several topologies", "Run each in a process of its own.")
+        raise SettingsError("metrics do not support several topologies", "Run each in its own process.")
     shared = SharedRows(_readers(runs), settings.max_cached_bytes)
     with ExitStack() as open_runners:
         threads = []

@@ -177,7 +177,7 @@ class Topology:
     def _declare(self, state: State) -> None:
         if state.version < 1:
             raise TopologyError(
-                f"{state.name}: version={state.version!r} is not a version", "Use a whole number from 1 on."
+                f"{state.name}: version={state.version!r} is not a version", "Use a whole number of at least 1."
             )
         self.states[state.name] = state
         self.schema()
@@ -275,8 +275,8 @@ class Topology:
                 known, where = fields.setdefault(column.name.lower(), (column, f"the state {state.name}"))
                 if (known.name, known.type) != (column.name, column.type):
                     raise TopologyError(
-                        f"{state.name}: the column {column.name!r} is {column.type} here, in {where} {known.name!r} is "
-                        f"{known.type}",
+                        f"{state.name}: the column {column.name!r} is {column.type} here, but in {where} "
+                        f"{known.name!r} is {known.type}",
                         "Give columns of different types different names, since all states are in one table.",
                     )
         return pa.schema([field for field, _ in fields.values()])
@@ -338,7 +338,7 @@ def _interval(text: str, name: str) -> int:
     """Return an interval in microseconds. Raises TopologyError if it is none."""
     if interval := microseconds(text, name):
         return interval
-    raise TopologyError(f"{name}={text!r} is no interval", "Use a positive one, such as 1h.")
+    raise TopologyError(f"{name}={text!r} is not an interval", "Use a positive one, such as 1h.")
 
 
 def _require_name(name: str, what: str) -> None:

@@ -128,7 +128,7 @@ class FunctionCalls:
             raise TopologyError(
                 f"the function {function.name} failed: {type(error).__name__}: {error}, in line {place.lineno} of "
                 f"{place.filename}",
-                "Nothing was committed. Mend the function and run again.",
+                "Nothing was committed. Fix the function and run again.",
             ) from error
 
     def append(self) -> None:
@@ -254,7 +254,7 @@ class FunctionCalls:
         """Return the rows of a timer that fire."""
         timer = self._declaration_of(name)
         if not isinstance(timer, Timer):
-            raise TopologyError(f"{name!r} is a state, no timer", "Declare it with topology.timer(...).")
+            raise TopologyError(f"{name!r} is a state, not a timer", "Declare it with topology.timer(...).")
         return self.due.rows_of(timer)
 
     def _due_frame(self, name: str) -> Any:

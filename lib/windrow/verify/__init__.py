@@ -91,7 +91,7 @@ def verify(
         except NoBaseError as error:
             if relying_on.version is not None:
                 message = f"verify cannot rely on ledger version {relying_on.version}: {error}"
-                raise NotFoundError(message, "Without --since it says so and verifies everything.") from error
+                raise NotFoundError(message, "Leave out --since: verify then says so and checks everything.") from error
             return checks.run(None, str(error))
 
 

@@ -77,7 +77,7 @@ class Record:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"{path} is not a whole record of a verification ({first_line(error)})") from error
+            raise ValueError(f"{path} is not a complete verification record ({first_line(error)})") from error
 
     def write(self, path: str) -> None:
         """Replace the file with this record atomically. Raises OutputFileError."""
@@ -93,7 +93,7 @@ class Record:
             new.unlink(missing_ok=True)
             raise OutputFileError(
                 f"[verify] record = {path!r} cannot be written: {first_line(error)}",
-                "The report stands. Name a file in a directory that exists and can be written.",
+                "The report is valid. Name a file in a writable directory.",
             ) from error
 
 
@@ -203,7 +203,7 @@ def find_base(relying_on: Reliance, ledger: Ledger, depot: DepotTable, location:
         _require_unchanged(ledger, verified, recorded, (own, others))
         # guard: final-rows-as-they-were
         if any(check_finals(before, ledger)):
-            raise NoBaseError("final rows of then were changed")
+            raise NoBaseError("rows that were final then have changed")
         revision = last_revision(before)
         snapshot = read_snapshot(before, rows, revision)
     except (NotFoundError, TableUnreadableError) as error:
@@ -226,9 +226,9 @@ def _require_unchanged(ledger: Ledger, verified: VerifiedRange, record: Record |
     for name in VerifiedRange.__dataclass_fields__ if record else ():
         # guard: same-as-recorded
         if record and getattr(record.verified, name) != getattr(verified, name):
-            raise NoBaseError(CHANGED.get(name, f"ledger version {verified.ledger_version} is another one than then"))
+            raise NoBaseError(CHANGED.get(name, f"ledger version {verified.ledger_version} is not the recorded one"))
     if not (verified.ledger_fingerprint and verified.depot_fingerprint):
-        raise NoBaseError("the logs no longer have the commits of then")
+        raise NoBaseError("the logs no longer have the commits of that time")
     # guard: restored-since
     if any(version > verified.ledger_version for version in logs[0].restored):
         raise NoBaseError("the ledger was restored since then")

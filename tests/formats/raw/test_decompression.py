@@ -198,5 +198,5 @@ def test_without_library(monkeypatch: pytest.MonkeyPatch) -> None:
             return False
 
     monkeypatch.setattr(pa, "Codec", Without)
-    with pytest.raises(SettingsError, match="the pyarrow that is installed has no snappy"):
+    with pytest.raises(SettingsError, match="the installed pyarrow has no snappy"):
         csv("snappy")

@@ -95,7 +95,7 @@ class TestLag:
         bridge(kafka, depot, kafka.topic())
         places = ["--depot", depot, "--ledger", f"{depot}-ledger"]
         windrow("run", *places)
-        assert "WINDROW-SETTINGS: there are no topics to ask for" in windrow("status", "--kafka", *places).err
+        assert "WINDROW-SETTINGS: there are no topics to query" in windrow("status", "--kafka", *places).err
         part = f'bootstrap_servers = "127.0.0.1:{free_port()}"\ntopics = ["t"]\n'
         Path("windrow.toml").write_text(f"[kafka]\n{part}")
         result = windrow("status", "--kafka", *places)
@@ -289,7 +289,7 @@ class TestRefusals:
         kafka.delete(topic)
         kafka.topic(name=topic)
         kafka.publish(topic, *numbers(5, 10))
-        with pytest.raises(OffsetOutOfRangeError, match="deleted and made again"):
+        with pytest.raises(OffsetOutOfRangeError, match="deleted and recreated"):
             bridge(kafka, depot, topic)
         assert payloads(depot) == numbers(3)
         assert bridge(kafka, depot, topic, group_id="second").committed == 5

@@ -40,7 +40,7 @@ def translate_error(error: Exception) -> Exception:
         return own_error
     if BAD_VALUE in text:
         return ExpressionError(
-            f"[depot.columns] cannot take a value of the depot: {first_line(error)}",
+            f"[depot.columns] cannot convert a value of the depot: {first_line(error)}",
             "Nothing was written. Use try_divide, try_to_timestamp and the like: a message with NULL is rejected.",
         )
     if any(code in text for code in MOVED):
@@ -56,7 +56,7 @@ def translate_error(error: Exception) -> Exception:
     if any(code in text for code in UNREADABLE):
         return DepotUnreadableError(
             f"the depot's change feed cannot be read: {first_line(error)}",
-            'Bring back its log and files; or begin a new ledger (--ledger) with start_from = "version:N". '
+            'Restore its log and files; or begin a new ledger (--ledger) with start_from = "version:N". '
             "`windrow doctor` shows the first version that can be read.",
         )
     return error
@@ -71,7 +71,7 @@ def of_functions(error: Exception, bugs: tuple[type[Exception], ...]) -> Excepti
     # guard: bugs-on-executors-not-retried
     if not (isinstance(kind, type) and issubclass(kind, bugs)):
         return None
-    hint = "Nothing was committed. Mend the function and run again; the log has the lines."
+    hint = "Nothing was committed. Fix the function and run again; the log shows the lines."
     return TopologyError(f"a function failed on an executor: {': '.join(raised[-1])}", hint)
 
 

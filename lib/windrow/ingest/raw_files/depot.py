@@ -113,7 +113,7 @@ class RawDepot:
         whole = None if byte_count is None else self.complete_size(raw_source)
         if whole is not None and whole != byte_count:
             raise other_content_error(
-                file, raw_source, f"the depot has {whole:,} bytes of it, now it has {byte_count:,}"
+                file, raw_source, f"the depot has {whole:,} bytes of it, but now it has {byte_count:,}"
             )
 
     def commit(self, portion: FilePart, latest: FilePart) -> tuple[int, bool] | None:
@@ -219,7 +219,7 @@ def _require_next(table: DeltaTable, portion: FilePart) -> None:
         raise InputFileError(
             f"{portion.file}: another process ingested raw source {portion.raw_source} up to byte {reached:,} "
             "meanwhile",
-            "Ingest it again; it resumes where the raw source ends then.",
+            "Ingest it again; it resumes at the end of the raw source.",
         )
     sent = table.transaction_version(application(portion.raw_source)) or 0
     # guard: file-or-producer

@@ -134,7 +134,7 @@ class RawFileReader:
         if seen.byte_count == start and more:
             return self.depot.chunks_of(source.file, source.raw_source, start, seen.digest)
         raise other_content_error(
-            source.file, source.raw_source, f"the depot has {start:,} bytes of it, and the file was longer"
+            source.file, source.raw_source, f"the depot has {start:,} bytes of it, but the file was longer"
         )
 
 

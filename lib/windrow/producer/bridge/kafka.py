@@ -56,7 +56,7 @@ REFUSED = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.TOPIC_EXCEPTION,
 }
-NEW_GROUP_HINT = "Use another group: it begins at `start`, and reads again what the depot has already."
+NEW_GROUP_HINT = "Use another group: it begins at `start_from`, and rereads messages that the depot already has."
 Progress = Callable[[KafkaStats], None]
 
 
@@ -267,7 +267,7 @@ class KafkaBridge:
         if partition.next > partition.end:
             raise OffsetOutOfRangeError(
                 f"{partition.name} ends at offset {partition.end:,}, but the depot has it up to {partition.next:,}: "
-                "the topic was made again, or the broker lost messages",
+                "the topic was recreated, or the broker lost messages",
                 NEW_GROUP_HINT,
             )
         committed = self._consumer.committed([TopicPartition(partition.topic, partition.number)], ANSWER)[0].offset
@@ -275,7 +275,7 @@ class KafkaBridge:
             raise OffsetOutOfRangeError(
                 f"{partition.name} begins at offset {low:,}, but the depot has it only up to {partition.next:,}: "
                 "the broker has removed messages that were not read",
-                f"To go on without them: kafka-consumer-groups --group {self._kafka.group_id} "
+                f"To continue without them: kafka-consumer-groups --group {self._kafka.group_id} "
                 f"--topic {partition.topic} --reset-offsets --to-earliest --execute.",
             )
         log.warning("offsets removed", partition=partition.name, depot_has_up_to=partition.next, begins_at=low)
@@ -294,7 +294,7 @@ class KafkaBridge:
         if gone or not partition.is_last(message):
             raise OffsetOutOfRangeError(
                 f"{partition.name} has {'no' if gone else 'another'} message at offset {last:,}, "
-                "where the depot has one: the broker lost messages, and others have their offsets now",
+                "where the depot has one: the broker lost messages and reused their offsets",
                 NEW_GROUP_HINT,
             )
         return True
@@ -317,7 +317,7 @@ class KafkaBridge:
             # guard: kafka-topic-identity
             if known is not None and known != identity:
                 raise OffsetOutOfRangeError(
-                    f"topic {topic!r} was deleted and made again since the depot read it", NEW_GROUP_HINT
+                    f"topic {topic!r} was deleted and recreated since the depot read it", NEW_GROUP_HINT
                 )
             if known is None:
                 record(producer, identity)
@@ -416,7 +416,7 @@ def kafka_lag(settings: Settings, now: int) -> KafkaLag:
     """
     kafka, depot = settings.kafka, latest_table(absolute(settings.depot), "depot")
     if not kafka.topics:
-        raise SettingsError("there are no topics to ask for", "Set topics in [kafka].")
+        raise SettingsError("there are no topics to query", "Set topics in [kafka].")
     try:
         offsets = _offsets(kafka)
     except KafkaException as error:

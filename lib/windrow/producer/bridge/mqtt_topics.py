@@ -95,7 +95,7 @@ def _level(level: str, number: int, count: int, text: str) -> tuple[str, str | N
     rest = level == REST or bool(named and named[2])
     where = f"topic pattern {text!r}, level {number}"
     if rest and number < count:
-        raise SettingsError(f"{where}: {level} takes all remaining levels, but others follow", HINT)
+        raise SettingsError(f"{where}: {level} takes all remaining levels, but more follow", HINT)
     if level in {ONE, REST}:
         return level, None
     if named:

@@ -34,7 +34,7 @@ USUAL, FAR = 0.9, 3  # the share of bars that are usual; a bar FAR times as long
 def microbatches(history: pa.Table, *, title: str = "Microbatches") -> alt.VConcatChart:
     """Return the picture of what `reading.history` found. Raises NotFoundError for an empty history."""
     if not history.num_rows:
-        raise NotFoundError("there is no microbatch to draw", "`windrow run` makes some.")
+        raise NotFoundError("there is no microbatch to draw", "Run `windrow run` first.")
     numbers = history["microbatch"].to_numpy()
     each = next(step for step in bins.STEPS if step * MAX_BARS > numbers[-1] - numbers[0])
     left = numbers[0] + (numbers - numbers[0]) // each * each - 0.5

@@ -116,7 +116,7 @@ def save(picture: alt.TopLevelMixin, path: str | Path) -> None:
 def require_picture(path: str | Path) -> None:
     """Raise SettingsError unless `path` has the ending of a picture, MissingExtraError unless it can be written."""
     if Path(path).suffix not in {".html", ".png", ".svg", ".json"}:
-        raise SettingsError(f"{str(path)!r} does not end like a picture", "Use .html, .png, .svg or .json.")
+        raise SettingsError(f"{str(path)!r} has no picture extension", "Use .html, .png, .svg or .json.")
     require("vl_convert")
 
 

@@ -52,7 +52,7 @@ def timeline(
     end = int(moments.max(initial=EARLIEST)) + 1 if end is None else end
     messages = _filter_between(messages, *LANES, start, end)
     if not messages.num_rows:
-        raise NotFoundError("there is no message to draw", "Choose another stream, an earlier begin or a later end.")
+        raise NotFoundError("there is no message to draw", "Choose another stream, an earlier start or a later end.")
     streams = messages.group_by(STREAM).aggregate([([], "count_all")])
     rows = _rows(streams.sort_by([("count_all", "descending"), *BY_STREAM]).slice(0, max_streams))
     boxes = _filter_between(boxes, "window_start", "timeout_at", start, end)
