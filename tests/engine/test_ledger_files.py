@@ -181,7 +181,7 @@ class TestOthers:
         started.runner(embedded, max_messages=30).once()
         version = started.version()
         assert version > microbatch.primed.fence.table_version
-        with pytest.raises(ConcurrentCommitError, match="created again"):
+        with pytest.raises(ConcurrentCommitError, match="recreated"):
             commit_at(microbatch, NOW + HOUR)
         assert started.version() == version
         assert started.canonical() == started.expected()

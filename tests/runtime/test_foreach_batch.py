@@ -153,5 +153,5 @@ def test_rewound_checkpoint_loses_nothing(stream: Stream) -> None:
 def test_only_in_a_stream(spark: SparkSession, stream: Stream) -> None:
     """Without a streaming query there is no id under which a repeated batch would be recognised."""
     frame = spark.read.schema(SCHEMA).parquet(str(stream.files))
-    with pytest.raises(windrow.errors.EngineUnavailableError, match="outside of a stream"):
+    with pytest.raises(windrow.errors.EngineUnavailableError, match="outside a stream"):
         windrow.foreach_batch(stream.settings)(frame, 0)

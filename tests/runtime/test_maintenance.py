@@ -241,7 +241,7 @@ class TestCleanUp:
         before = disk(world.depot)
         for named in (other, strange):
             left = maintained(world, embedded, only="depot", maintain={"other_ledgers": (named,)})["depot"].skip_reason
-            assert f"the ledger at {named} may have to read it still" in left
+            assert f"the ledger at {named} may still have to read it" in left
         assert disk(world.depot) == before
         world.ledger = other
         world.runner(embedded).once()

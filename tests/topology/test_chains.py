@@ -253,7 +253,7 @@ def test_set_back(chain: Chain) -> None:
         chain.say(text)
     chain.mirror.run()
     chain.words.rollback(2)
-    with pytest.raises(DepotChangedError, match="takes back earlier microbatches") as stopped:
+    with pytest.raises(DepotChangedError, match="undoes earlier microbatches") as stopped:
         chain.mirror.run()
     commits = DeltaTable(chain.words.topology.location).history()
     (at,) = [commit["version"] for commit in commits if note_of(commit).get("kind") == "rollback"]
@@ -266,7 +266,7 @@ def test_set_back(chain: Chain) -> None:
     chain.mirror.run()
     assert chain.mirror.state("copy") == chain.words.state("counts")
     DeltaTable(chain.words.topology.location).restore(DeltaTable(chain.words.topology.location).version() - 1)
-    with pytest.raises(DepotChangedError, match="takes back earlier microbatches"):
+    with pytest.raises(DepotChangedError, match="undoes earlier microbatches"):
         chain.mirror.run()
 
 

@@ -282,7 +282,7 @@ def test_ledger_set_back(tmp_path: Path, clock: ManualClock) -> None:
     run_topology(topology, settings, clock=clock)
     DeltaTable(world.ledger).restore(1)
     world.runner(EMBEDDED).flush()
-    with pytest.raises(DepotChangedError, match="takes back earlier microbatches"):
+    with pytest.raises(DepotChangedError, match="undoes earlier microbatches"):
         run_topology(topology, settings, clock=clock)
 
 

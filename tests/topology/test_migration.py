@@ -135,10 +135,10 @@ class TestVersions:
     @pytest.mark.parametrize(
         ("declared", "error_message"),
         [
-            ({"value": "total DOUBLE"}, "a column 'total' of type int64, the topology declares double"),
+            ({"value": "total DOUBLE"}, "a column 'total' of type int64, but the topology declares double"),
             ({"value": "amount BIGINT"}, "a column 'total', which the topology does not declare"),
-            ({"key": "name STRING, day BIGINT"}, r"the key \(name\), the topology declares \(name, day\)"),
-            ({"key": "", "value": "name STRING, total BIGINT"}, r"the key \(name\), the topology declares \(\)"),
+            ({"key": "name STRING, day BIGINT"}, r"the key \(name\), but the topology declares \(name, day\)"),
+            ({"key": "", "value": "name STRING, total BIGINT"}, r"the key \(name\), but the topology declares \(\)"),
         ],
     )
     def test_undeclared(self, tmp_path: Path, declared: dict[str, Any], error_message: str) -> None:
@@ -163,7 +163,7 @@ class TestVersions:
         dropped = Harness(sums(version=2), tmp_path)
         pay(dropped, a=1)
         assert dropped.state("sums") == [{"name": "a", "total": 101}, {"name": "b", "total": 250}]
-        with pytest.raises(IncompatibleTableError, match="has version 2, the topology declares version 1"):
+        with pytest.raises(IncompatibleTableError, match="has version 2, but the topology declares version 1"):
             pay(harness, a=1)
         again = Harness(with_times(version=2), tmp_path)
         again.run()
@@ -221,7 +221,7 @@ class TestVersions:
         without.state("rows", value="rows BIGINT")
         without.function(lambda_rows)
         pay(Harness(without, tmp_path), a=5)
-        with pytest.raises(IncompatibleTableError, match="of type int64, the topology declares double"):
+        with pytest.raises(IncompatibleTableError, match="of type int64, but the topology declares double"):
             Harness(sums(value="total DOUBLE", version=2), tmp_path).run()
         again = Harness(euros(), tmp_path)
         again.run()

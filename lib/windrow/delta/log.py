@@ -192,7 +192,7 @@ def count_added_rows(commits: Iterable[Commit], after: int, last_version: int) -
     if gone:
         raise DepotUnreadableError(
             f"depot version {min(gone)} must be read next, but is no longer in the depot's log",
-            f'A new ledger can read the versions that are left: start_from = "version:{max(gone) + 1}".',
+            f'A new ledger can read the remaining versions: start_from = "version:{max(gone) + 1}".',
         )
     return {version: count for version, count in by_version.items() if after < version <= last_version}
 

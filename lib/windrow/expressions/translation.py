@@ -152,7 +152,7 @@ def _json(node: Any, schema: pa.Schema) -> TypedSql:
     members = []
     for column in values.expressions:
         if type(column).__name__ != "Column" or len(column.parts) > 1 or column.name not in schema.names:
-            refuse(f"the embedded engine has no {column.sql('spark')} inside of to_json(struct(...))")
+            refuse(f"the embedded engine has no {column.sql('spark')} inside to_json(struct(...))")
         value = _column(column, schema)
         if value.kind not in JSON or (value.kind == "DECIMAL" and value.digits[1] > MICROSECOND_DIGITS):
             refuse(
@@ -219,9 +219,9 @@ CALLS = {"to_json": _json, "get_json_object": _json_member, "try_validate_utf8":
 
 def _part(sql: str, type_: pa.DataType) -> TypedSql:
     if pa.types.is_timestamp(type_):
-        refuse("the embedded engine has no times inside of a struct or map")
+        refuse("the embedded engine has no times inside a struct or map")
     if pa.types.is_float32(type_):
-        return TypedSql(sql, "FLOAT inside of a struct or map")
+        return TypedSql(sql, "FLOAT inside a struct or map")
     return TypedSql(sql, spark_type(type_), inside=type_)
 
 

@@ -47,7 +47,7 @@ def builder(name: str) -> Build:
     providers = {str(entry.dist and entry.dist.name): entry for entry in _entry_points().get(name, ())}
     if name not in OWN and len(providers) > 1:
         raise SettingsError(
-            f"the packages {' and '.join(sorted(providers))} both have a format {name!r}", "Uninstall one."
+            f"the packages {' and '.join(sorted(providers))} both provide a format {name!r}", "Uninstall one."
         )
     entry = OWN.get(name) or next(iter(providers.values()), None)
     if entry is None:

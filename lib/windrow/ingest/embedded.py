@@ -102,7 +102,7 @@ class CountingReader:
             raise
         except (pa.ArrowException, OSError) as error:
             self.failure = InputFileError(
-                f"{self._file} cannot be read to its end: {first_line(error)}", "Nothing of it was added to the depot."
+                f"{self._file} cannot be read to its end: {first_line(error)}", "None of it was added to the depot."
             )
             raise self.failure from error
 

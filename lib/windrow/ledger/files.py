@@ -267,7 +267,7 @@ class LedgerFiles(OpenRows):
         """Add files, and remove those that a fold replaces, if the handle of prime is still at the latest version."""
         if not self.snapshot.stands():
             raise ConcurrentCommitError(
-                f"the ledger at {self._location} was restored, created again or read again since it was primed",
+                f"the ledger at {self._location} was restored, recreated or reloaded since it was primed",
                 "Nothing was written.",
             )
         table, at = self.snapshot.table, _now()

@@ -280,8 +280,8 @@ def require_known_schema(rows: pa.Table) -> None:
     for version in rows["schema_version"].to_pylist():
         if version not in (None, tables.SCHEMA_VERSION):
             raise IncompatibleTableError(
-                f"the ledger has schema version {version}, this Windrow knows {tables.SCHEMA_VERSION}",
-                "Use the Windrow that wrote it, or replay the depot into a new ledger.",
+                f"the ledger has schema version {version}, but this Windrow reads {tables.SCHEMA_VERSION}",
+                "Use the version of Windrow that wrote it, or replay the depot into a new ledger.",
             )
 
 

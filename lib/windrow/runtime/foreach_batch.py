@@ -90,6 +90,6 @@ def _query_of(frame: DataFrame) -> str:
         ) from error
     if query is None:
         raise EngineUnavailableError(
-            "windrow.foreach_batch was called outside of a stream", "Pass it to writeStream.foreachBatch(...)."
+            "windrow.foreach_batch was called outside a stream", "Pass it to writeStream.foreachBatch(...)."
         )
     return f"stream:{query}"

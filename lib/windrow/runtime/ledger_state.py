@@ -255,7 +255,7 @@ def progress_row(rows: pa.Table) -> pa.Table:
     # guard: schema-version
     if version != tables.SCHEMA_VERSION:
         raise IncompatibleTableError(
-            f"the ledger has schema version {version}, this version of Windrow reads {tables.SCHEMA_VERSION}",
+            f"the ledger has schema version {version}, but this Windrow reads {tables.SCHEMA_VERSION}",
             "Use the version of Windrow that wrote it, or replay the depot into a new ledger.",
         )
     return whole

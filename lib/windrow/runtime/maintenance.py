@@ -133,7 +133,7 @@ class _Table:
         """Return why a table that no command asked for is left alone, None if it is not."""
         # guard: retention-unchanged
         if not by_command and not self.keeps():
-            return f"its retention is not the setting's {self.settings.retention}; `windrow maintain` sets it"
+            return f"its retention differs from the setting, {self.settings.retention}; `windrow maintain` sets it"
         return None
 
     def compact(self, partitions: Sequence[str | None], below: int | None = None) -> tuple[int | None, int | None]:
@@ -201,7 +201,7 @@ def _still_needed(source: Source, ledger: Ledger, table: _Table, now: int) -> st
             # guard: depot-maintained-if-unneeded
             if since < before:
                 when = f"version {commit.version} of {time_text(since)} is older than {table.settings.retention}"
-                return f"{when}, and {behind} may have to read it still"
+                return f"{when}, and {behind} may still have to read it"
     return None
 
 

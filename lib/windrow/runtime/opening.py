@@ -123,8 +123,8 @@ def require_depot(source: Source, reached: DepotPosition) -> TableInfo:
         raise DepotChangedError(
             f"the depot {source.settings.depot} ends at version {depot.version}, "
             f"but the ledger has read version {reached.depot_version}",
-            "The depot was restored or lost its last versions. Bring them back before anything is appended, take a "
-            "ledger on a local disk back (`windrow recover`), or begin a new one (--ledger).",
+            "The depot was restored or lost its last versions. Bring them back before anything is appended, run "
+            "`windrow recover` for a ledger on a local disk, or begin a new one (--ledger).",
         )
     return depot
 

@@ -39,7 +39,7 @@ def refuse_set_back(microbatches: pa.Table, may_be_read: bool = True) -> None:
     if microbatches.num_rows:
         first = microbatches[VERSION][0].as_py()
         raise DepotChangedError(
-            f"version {first} of the ledger that is read as a depot takes back earlier microbatches: somebody "
+            f"version {first} of the ledger that is read as a depot undoes earlier microbatches: somebody "
             "rolled it back or restored it",
             f"The version was not read. {READ_IT if may_be_read else ''}"
             f'Begin a new table of states, which has only what changed since: start_from = "version:{first + 1}".',

@@ -49,7 +49,7 @@ class StateChanges:
             # guard: rows-of-another-key
             if keys is not None and self.keys is not None and tuple(keys) != self.keys:
                 raise DepotChangedError(
-                    f"the key of the state {self.state} is ({', '.join(self.keys)}), and some of its rows have "
+                    f"the key of the state {self.state} is ({', '.join(self.keys)}), but some of its rows have "
                     f"({', '.join(keys)})",
                     MIGRATED,
                 )

@@ -103,8 +103,8 @@ class SparkSource(Source):
         """
         if not self.engine.names_files(self.place):
             raise EngineUnavailableError(
-                f"the change data feed of the depot {self.settings.depot} does not have the versions to read, and "
-                "without it Spark does not say here which version a row is from",
+                f"the change data feed of the depot {self.settings.depot} lacks the versions to read, and without "
+                "it Spark does not tell here which version a row comes from",
                 f"Run ALTER TABLE {reference(self.place)} SET TBLPROPERTIES ({FEED} = true). A ledger that begins "
                 "there (start_from) can read what is added from then on.",
             )

@@ -159,7 +159,7 @@ class ArrowState:
 
     def _require_table(self, rows: object, what: str) -> None:
         if not isinstance(rows, pa.Table):
-            raise self._state.refusal(what, f"got {type(rows).__name__}", "Give it a pa.Table.")
+            raise self._state.refusal(what, f"got {type(rows).__name__}", "Pass a pa.Table.")
 
     def _change(self, rows: pa.Table, deleted: bool, what: str) -> None:
         ids = self._state.ids(rows)

@@ -37,7 +37,7 @@ def parse_aggregations(state: State, aggregations: Mapping[str, Given], columns:
             if name is not None and name not in columns:
                 hint = f"The rows have {', '.join(columns)}."
                 raise state.refusal(
-                    "combine", f"takes {aggregation.value} from a column {name!r} that is not there", hint
+                    "combine", f"takes {aggregation.value} from a column {name!r} that does not exist", hint
                 )
     if len({aggregation.by for aggregation in aggregations_ if aggregation.operation in ("first", "last")}) > 1:
         raise state.refusal("combine", "orders rows in two ways", "Use one column for all of first and last.")

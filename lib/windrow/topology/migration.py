@@ -60,7 +60,7 @@ def require_allowed(declared: Mapping[str, State], recorded: Mapping[str, State]
         # guard: no-migration-back
         if state.version < before.version:
             raise IncompatibleTableError(
-                f"the state {name} has version {before.version}, the topology declares version {state.version}",
+                f"the state {name} has version {before.version}, but the topology declares version {state.version}",
                 "A newer program changed its columns: run that one, or declare a greater version.",
             )
         lost = next(_lost(state, before), None)
@@ -77,10 +77,10 @@ def require_allowed(declared: Mapping[str, State], recorded: Mapping[str, State]
 def _lost(state: State, before: State) -> Iterator[str]:
     """Yield what a state had and no longer has: its key, types, columns."""
     if state.keys.names != before.keys.names:
-        yield f"the key {_list_keys(before.keys)}, the topology declares {_list_keys(state.keys)}"
+        yield f"the key {_list_keys(before.keys)}, but the topology declares {_list_keys(state.keys)}"
     for column in before.columns:
         if column.name in state.columns.names and column.type != (type_ := state.columns.field(column.name).type):
-            yield f"a column {column.name!r} of type {column.type}, the topology declares {type_}"
+            yield f"a column {column.name!r} of type {column.type}, but the topology declares {type_}"
     for column in before.columns:
         if column.name not in state.columns.names:
             yield f"a column {column.name!r}, which the topology does not declare"

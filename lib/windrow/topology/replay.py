@@ -64,7 +64,7 @@ from windrow.topology.states_table import states_of
 from windrow.topology.status import require_run
 from windrow.topology.topology import Topology
 
-AGAIN = "`windrow verify` checks it; or run these functions over the same depots into new tables."
+AGAIN = "Check it with `windrow verify`, or run these functions over the same depots into new tables."
 SHOWN = 3
 Example = tuple[str, Row | None, Row | None]  # an id, its recorded row, its replayed one
 

@@ -111,6 +111,6 @@ def _require_readable(name: str, source: Source, reached: DepotPosition) -> None
         commits = source.commits(following)
         if not commits or commits[0].version != following:
             raise DepotUnreadableError(
-                f"version {following} of the depot {name}, which comes next, is no longer in its log",
+                f"version {following} of the depot {name}, which must be read next, is no longer in its log",
                 "Roll back to a later microbatch.",
             )

@@ -330,7 +330,9 @@ def _initial(state: str, values: pa.Schema, options: Mapping[str, Any]) -> dict[
         try:
             pa.scalar(value, values.field(name).type)
         except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
-            raise TopologyError(f"{state}: the initial {name} is {value!r}: {error}", "Give it its type.") from error
+            raise TopologyError(
+                f"{state}: the initial {name} is {value!r}: {error}", "Give it the declared type."
+            ) from error
     return dict(options)
 
 
@@ -356,7 +358,9 @@ def _name_depots(depots: Iterable[str] | Mapping[str, str | Depot]) -> dict[str,
         listed = list(depots)
         depots_by_name = {re.split(r"[/.]", location.rstrip("/"))[-1]: location for location in listed}
         if len(depots_by_name) < len(listed):
-            raise TopologyError("two depots have the same last part", "Name them: depots={'name': 'location', ...}.")
+            raise TopologyError(
+                "two depot locations have the same last part", "Name them: depots={'name': 'location', ...}."
+            )
     if not depots_by_name:
         raise TopologyError("the topology has no depot", "Add at least one: depots=[...].")
     for name in depots_by_name:

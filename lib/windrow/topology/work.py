@@ -266,9 +266,11 @@ class FunctionCalls:
     def _append(self, output: str, rows: Any) -> None:
         if output not in self.topology.outputs:
             known = ", ".join(self.topology.outputs) or "none"
-            raise TopologyError(f"there is no output {output!r}", f"The outputs are {known}: declare it, outputs=...")
+            raise TopologyError(
+                f"there is no output {output!r}", f"Declare it with outputs=...; the outputs are {known}."
+            )
         if not hasattr(rows, "schema"):
-            raise TopologyError(f"append to {output} got {type(rows).__name__}", "Give it a pa.Table or a DataFrame.")
+            raise TopologyError(f"append to {output} got {type(rows).__name__}", "Pass a pa.Table or a DataFrame.")
         self.appended.append((output, rows))
 
     def arrow_state(self, name: str) -> ArrowState:
