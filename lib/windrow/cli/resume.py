@@ -8,7 +8,7 @@ from windrow.cli.shared_options import CommandContext, TopologyArgument, command
 
 @command("config depot ledger engine", example="windrow resume --ledger data/ledger")
 def resume(call: CommandContext, topology: TopologyArgument = None) -> None:
-    """Let a paused ledger continue.
+    """Resume a paused ledger.
 
     The history records it.
     """

@@ -37,7 +37,7 @@ def run(
             help="Skip this depot version, which deleted or rewrote rows; read none of its rows.",
         ),
     ] = None,
-    dry_run: Annotated[bool, "Say what would be batched, closed and rejected; write nothing."] = False,
+    dry_run: Annotated[bool, "Show what would be batched, closed and rejected; write nothing."] = False,
     allow_missing_depot: Annotated[bool, "Without a depot, say so and end with status 0 instead of 3."] = False,
 ) -> None:
     """Batch what is new in the depot, once or continuously.
