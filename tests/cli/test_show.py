@@ -100,7 +100,7 @@ class TestMessage:
         ("arguments", "says"),
         [
             (("--event-time", "1970-01-01"), "--event-time needs --key"),
-            (("--key", "k", "--type", "a"), "--type goes with --event-time"),
+            (("--key", "k", "--type", "a"), "--type needs --event-time"),
             (("--key", "k", "--event-time", "now"), "--event-time 'now' is no time"),
             (("--key", "k", "--event-time", "1970-01-01", "--open"), "exclude each other"),
             (("batch//k/1/0", "--key", "k"), "an ID needs no --key"),

@@ -179,7 +179,7 @@ def count_types(microbatch: Microbatch) -> None:
     assert "--continue and --ticks merged need a topology" in counting("replay", "--ticks", "merged").err
     result = counting("replay", "seen:topology", "--ticks", "merged", "--into", "data/again", "--continue")
     assert result.status == 0
-    assert "Then 0 microbatches of what came since." in result.out
+    assert "Then 0 microbatches of newer rows." in result.out
 
 
 def test_depots(counting: Command) -> None:

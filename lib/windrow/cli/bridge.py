@@ -29,7 +29,7 @@ KINDS = ("mqtt", "kafka")
 def bridge(
     call: CommandContext,
     kind: Annotated[str, typer.Argument(help="Kind of broker: mqtt or kafka.")],
-    broker: Annotated[str | None, "HOST or HOST:PORT, mqtts://HOST for TLS; for kafka, one or more, comma-separated."] = None,
+    broker: Annotated[str | None, "HOST or HOST:PORT, mqtts://HOST for TLS; for kafka a comma-separated list."] = None,
     topic: Annotated[
         list[str] | None, "Topic, for mqtt a pattern, e.g. plant/{key}/{type...}; may be repeated."
     ] = None,
@@ -42,7 +42,7 @@ def bridge(
 
     It runs until SIGINT or SIGTERM. It acknowledges an MQTT message once the depot has it, so that no message is lost
     if the process is killed. Kafka offsets are committed together with the messages, so that each message is in the
-    depot once. Everything else, including any password, is set in `[mqtt]` and `[kafka]`.
+    depot once. Everything else belongs in `[mqtt]` and `[kafka]` of the settings, the only places for passwords.
     """
     refuse((kind not in KINDS, f"{kind!r} cannot be bridged", f"Use one of {', '.join(KINDS)}."))
     seconds = None if duration is None else microseconds(duration, "--duration") / SECOND
