@@ -55,7 +55,9 @@ def export(
     if type_ and not pivot:
         raise OutputFileError("--type needs --pivot", "Add --pivot, or leave --type out.")
     if open_ and (messages or rejected):
-        raise OutputFileError("--open goes with neither --messages nor --rejected", "Leave out --messages and --rejected.")
+        raise OutputFileError(
+            "--open goes with neither --messages nor --rejected", "Leave out --messages and --rejected."
+        )
     if call.json and out == "-":
         raise OutputFileError("--json and --out - both write to standard output", "Name a file, or leave out --json.")
     what: ExportRows = "messages" if messages else "pivot" if pivot else "rejected" if rejected else "batches"

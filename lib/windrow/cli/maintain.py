@@ -33,7 +33,9 @@ def maintain(
     from windrow.model.results import ROLES
 
     role = next((role for role in ROLES if role == table), None)
-    refuse((table is not None and role is None, f"--table {table!r} is neither ledger nor depot", "Use ledger or depot."))
+    refuse(
+        (table is not None and role is None, f"--table {table!r} is neither ledger nor depot", "Use ledger or depot.")
+    )
     with call.waiting(if_exists, dry_run=dry_run, tables=[]):
         with stderr_console.status("opening") as status:
             results = _maintain(call, topology, role, dry_run, lambda table, step: status.update(f"{table}: {step}"))

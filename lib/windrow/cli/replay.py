@@ -140,7 +140,9 @@ def _tell_topology(result: TopologyReplay, continue_: bool) -> None:
             print_line(f"   recorded {example['recorded']}\n   replayed {example['replayed']}")
     states = ", ".join(f"{name} {pluralize(rows, 'row')}" for name, rows in result.row_counts.items())
     outcome = "the states differ" if result.differences else "the states are equal"
-    print_line(f"{pluralize(result.microbatch_count, 'microbatch')} of {result.topology} replayed: {outcome} ({states}).")
+    print_line(
+        f"{pluralize(result.microbatch_count, 'microbatch')} of {result.topology} replayed: {outcome} ({states})."
+    )
     if continue_:
         print_line(f"Then {pluralize(result.live_microbatch_count, 'microbatch')} of newer rows.")
 
@@ -197,9 +199,7 @@ def _differ(result: Replay, comparison: Comparison) -> None:
         print_line(f"  {_describe_move(move)}")
     _more(comparison.moved_message_count - sum(move.message_count for move in comparison.moves), "message")
     if not result.ok:
-        print_line(
-            "The depot or the ledger has changed, or an older Windrow wrote it: `windrow verify` says which."
-        )
+        print_line("The depot or the ledger has changed, or an older Windrow wrote it: `windrow verify` says which.")
 
 
 def _counts(comparison: Comparison) -> str:

@@ -49,7 +49,11 @@ def run(
     maintains_alone = maintenance_interval is not None and interval is None
     refuse(
         (once and interval is not None, "--once and --interval exclude each other", "Give one of them."),
-        (dry_run and interval is not None, "--dry-run and --interval exclude each other", "Leave one out: a dry run runs once."),
+        (
+            dry_run and interval is not None,
+            "--dry-run and --interval exclude each other",
+            "Leave one out: a dry run runs once.",
+        ),
         (maintains_alone, "--maintenance-interval needs --interval", "Without it, schedule `windrow maintain`."),
     )
     more = shared_options.table(maintenance_interval=maintenance_interval)

@@ -75,7 +75,7 @@ def batcher_tiles(status: BatcherStatus, now: int) -> list[Tile]:
         Tile(
             "rejected",
             f"{totals.rejected:,}",
-            "" if most is None else f"{_percent(totals.rejected, totals.message_count)}, most {most.reason}",
+            "" if most is None else f"{_percent(totals.rejected, totals.message_count)}, mostly {most.reason}",
         ),
         *_waiting(status, now),
     ]
@@ -98,7 +98,7 @@ def rejections(rejected: RejectedSources, needed: Sequence[str]) -> Table:
         [_rejection(row, drawn) for row in rejected.worst],
         notes=[*needed, *more],
         numbers=(1,),
-        empty="No message is rejected.",
+        empty="No message was rejected.",
     )
 
 
@@ -162,7 +162,7 @@ def microbatches(history: pa.Table | None) -> Table:
     cells = [
         (
             str(row["microbatch"]),
-            f"{row['kind']}{' (tried again)' if row['attempt'] > 1 else ''}",
+            f"{row['kind']}{' (retry)' if row['attempt'] > 1 else ''}",
             *(row[name] or "" for name in depots),
             f"{row['started_at'].astimezone(UTC):%Y-%m-%d %H:%M:%S}",
             *("" if row[name] is None else f"{row[name]:,.0f}" for name in figures),
@@ -221,7 +221,7 @@ def topology_tables(status: TopologyStatus) -> list[Table]:
         Table("due", "Events and timers", ("event", "due at"), due),
         Table("waits", "Waits for other topologies", ("depot", "fed by", "has reached", "since"), waits),
         Table("options", "Options", ("option", "value"), [*status.options.items()]),
-        Table("former", "Depots that were read before", ("depot",), [(name,) for name in status.former_depots]),
+        Table("former", "Former depots", ("depot",), [(name,) for name in status.former_depots]),
     ]
     return tables[:1] + [table for table in tables[1:] if table.rows]
 

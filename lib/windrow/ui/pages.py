@@ -120,7 +120,7 @@ def _batch_table(name: str, title: str, rows: list[dict[str, Any]], empty: str) 
 def _rejection_table(rows: list[dict[str, Any]]) -> Table:
     cells = [(*_message_cells(row), row["reason"], str(row["microbatch"])) for row in rows]
     heads = ("event time", "type", "received", "payload", "reason", "microbatch")
-    empty = "No message is rejected."
+    empty = "No message was rejected."
     return Table("rejected", "Last rejected messages", heads, cells, numbers=(5,), shown=MAX_ROWS, empty=empty)
 
 

@@ -33,8 +33,8 @@ MIN_FREE_BYTES = 1 << 30
 TOLERANCE_US = 5 * UNITS["s"]  # a guess: clocks set by NTP differ less
 STAMPS = "max.received_at"
 LOST = {
-    "depot": "Bring them back from a copy. The ledger has the messages that it has read.",
-    "ledger": "Bring them back from a copy; or make a new ledger from the depot (`windrow replay --into`).",
+    "depot": "Restore them from a copy. The ledger has the messages that it has read.",
+    "ledger": "Restore them from a copy; or make a new ledger from the depot (`windrow replay --into`).",
 }
 
 
@@ -60,7 +60,7 @@ def check_data_files(role: str, table: DeltaTable) -> Iterator[Finding]:
         message = f"{len(wrong):,} of {len(added):,} data files are gone or have another size, such as {wrong[0]}"
         yield error("storage-files", f"{role}: {message}", LOST[role])
     else:
-        yield ok("storage-files", f"{role}: all {len(added):,} data files are there")
+        yield ok("storage-files", f"{role}: all {len(added):,} data files are present")
 
 
 def check_commits(role: str, table: TableLog, version: int, now: int) -> Iterator[Finding]:
