@@ -28,7 +28,7 @@ class TestShow:
         """A key that has no batches gives an empty list, not an error."""
         assert filled("show", "--key", "k", "--json").json()
         result = filled("show", "--key", "nobody")
-        assert (result.status, "Nothing like this" in result.out) == (0, True)
+        assert (result.status, "Nothing in the ledger matches" in result.out) == (0, True)
 
     def test_key_has_rejected_messages_too(self, filled: Command) -> None:
         """A key alone shows its closed batches and its rejected messages; asked for closed ones, only those."""
