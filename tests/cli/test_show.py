@@ -103,7 +103,7 @@ class TestMessage:
             (("--key", "k", "--type", "a"), "--type needs --event-time"),
             (("--key", "k", "--event-time", "now"), "--event-time 'now' is no time"),
             (("--key", "k", "--event-time", "1970-01-01", "--open"), "exclude each other"),
-            (("batch//k/1/0", "--key", "k"), "an ID needs no --key"),
+            (("batch//k/1/0", "--key", "k"), "an ID excludes --key"),
             (("batch//k/1/0", "--from", "1970-01-01"), "--from and --to apply only to a list"),
             (("--from", "soon"), "--from 'soon' is no time"),
             (("--from", "2026-01-02", "--to", "2026-01-01"), "--to 2026-01-01 is before --from 2026-01-02"),

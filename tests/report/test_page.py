@@ -113,7 +113,7 @@ class TestSections:
     def test_figures(self, troubled: ParsedPage) -> None:
         """The figures are those of the status."""
         text = troubled.text("figures")
-        for figure in ("messages read 600", "in batches 60", "rejected 540", "waits to be read 22"):
+        for figure in ("messages read 600", "in batches 60", "rejected 540", "waiting to be read 22"):
             assert figure in text
 
     def test_rejections(self, troubled: ParsedPage) -> None:

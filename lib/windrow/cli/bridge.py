@@ -64,7 +64,7 @@ def bridge(
         logging_to(stderr_console, chosen.log.format, chosen.log.level),
         count_messages("bridge", quiet=call.json) as progress,
         _open_bridge(kind, chosen, lambda counts: progress("bridge", counts.committed), until_end) as opened,
-        stop_on_signals(opened.stop, "stopping once all received messages are in the depot"),
+        stop_on_signals(opened.stop, "stopping when what came is in the depot"),
     ):
         stats = opened.run(seconds)
     call.answer(stats, describe_result(stats))

@@ -65,7 +65,7 @@ def produce(
     chosen = call.path_settings("depot", instead=PRODUCE)
     part, stop = chosen.producer_options, StopSignal()
     with (
-        watch_run(chosen.log, stop.stop, "stopping after the lines already read"),
+        watch_run(chosen.log, stop.stop, "stopping after the lines that were read"),
         _open_input(file) as descriptor,
         _closing(Producer(chosen.depot, id_, retention=chosen.retention, **part.model_dump())) as producer,
         count_messages("produce", quiet=call.json) as progress,
@@ -87,7 +87,7 @@ def _produce_raw(call: CommandContext, file: str, source: str, end_source: bool)
     chosen = call.path_settings("depot", instead=PRODUCE)
     part, stop = chosen.producer_options, StopSignal()
     with (
-        watch_run(chosen.log, stop.stop, "stopping after the bytes already read"),
+        watch_run(chosen.log, stop.stop, "stopping after the bytes that were read"),
         _open_input(file) as descriptor,
         _closing(RawProducer(chosen.depot, source, retention=chosen.retention, **part.model_dump())) as producer,
         count_messages("produce", quiet=call.json) as progress,

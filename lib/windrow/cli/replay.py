@@ -72,7 +72,7 @@ def replay(
         partial = (rules, window, max_delay, from_, to, key, source) != (None,) * 7
         alone = continue_ and into is None
         refuse(
-            (partial, "a topology is replayed whole", "Only --into, --ticks and --continue apply to it."),
+            (partial, "a topology is always replayed whole", "Only --into, --ticks and --continue apply to it."),
             (alone, "--continue needs --into", "Name a directory for the new tables: --into DIRECTORY."),
         )
         from windrow.topology.replay import replay_topology

@@ -10,9 +10,11 @@ from windrow.cli.shared_options import CommandContext, TopologyArgument, command
 def resume(call: CommandContext, topology: TopologyArgument = None) -> None:
     """Resume a paused ledger.
 
-    The history records it.
+    The history records this.
     """
     if topology is not None:
-        run_topology(call, *call.topology(topology), lambda runner: runner.resume(), "The topology continues.")
+        run_topology(
+            call, *call.topology(topology), lambda runner: runner.resume(), "The topology is no longer paused."
+        )
         return
     run_and_print(call, call.sparkless_settings(), lambda runner: runner.resume(), nothing="The ledger was not paused.")

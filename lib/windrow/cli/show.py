@@ -60,7 +60,7 @@ def show(
     named_twice = id is not None and (key, source) != (None, None)
     refuse(
         (several, "an ID, --open, --closed, --rejected and --event-time exclude each other", "Give one of them."),
-        (named_twice, "an ID needs no --key and no --source", "Give the ID alone."),
+        (named_twice, "an ID excludes --key and --source", "Give the ID alone."),
         (ranged, "--from and --to apply only to a list", "Leave them out, or leave out the ID or --event-time."),
     )
     start, end = moments.event_range(from_, to)

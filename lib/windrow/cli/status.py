@@ -40,9 +40,9 @@ WORST = 10  # sources, unless all are asked for
 
 FailIf = Annotated[
     list[str] | None,
-    "End with status 1 when this holds; may be repeated. lag>5m, lag_messages>100000, lag_versions, "
+    "End with status 1 when this condition holds; may be repeated. lag>5m, lag_messages>100000, lag_versions, "
     "open_batches, open_messages, oldest_open_age>1h, rejected>0, rejected_recently, depot_rewritten, "
-    "kafka_lag>100, paused; with > >= < <= ==. A topology has no open_batches, open_messages, oldest_open_age and "
+    "kafka_lag>100, paused; with > >= < <= ==. A topology has no open_batches, open_messages, oldest_open_age or "
     "kafka_lag.",
 ]
 # The columns that --history shows if they have a value, and their heads.

@@ -111,9 +111,7 @@ def sources(clocks: Sequence[SourceClock], rejected: RejectedSources) -> Table:
     """Return the clocks of the sources, furthest behind first."""
     behind = furthest_behind(clocks)
     more = len(clocks) - len(behind)
-    notes = [
-        "Those furthest behind first. A clock is the latest processing time of a source; batches close by its floor."
-    ]
+    notes = ["Furthest behind first. A clock is the latest processing time of a source; batches close by its floor."]
     if more:
         notes.append(f"{more:,} more are left out; `windrow status --sources` shows all.")
     return Table(
@@ -193,7 +191,7 @@ def depots(status: Status) -> Table:
     reach = status.ledger.readable_range
     rows.append(("ledger", status.ledger.path, f"{status.ledger.version:,}", "", "", "", f"{reach.version:,}",
                  reach.retention or ""))  # fmt: skip
-    heads = ("table", "path", "version", "read up to", "versions wait", "skipped", "readable from", "files kept for")
+    heads = ("table", "path", "version", "read up to", "versions waiting", "skipped", "readable from", "files kept for")
     return Table("tables", "Tables", heads, rows, numbers=(2, 3, 4, 6))
 
 
@@ -247,7 +245,7 @@ def _waiting(status: Status, now: int) -> list[Tile]:
     waits, lag = status.versions_waiting, status.lag
     figure = "nothing" if not waits else "messages" if lag.message_count is None else f"{lag.message_count:,}"
     oldest = f"the oldest for {_rough(round(lag.seconds * SECOND))}" if waits else ""
-    tiles = [Tile("waits to be read", figure, oldest)]
+    tiles = [Tile("waiting to be read", figure, oldest)]
     if status.microbatches:
         began = status.microbatches[0].started_at
         ago = _rough(max(0, now - microseconds(began, "started_at")))

@@ -160,7 +160,7 @@ class Settings(BaseSettings):
     max_memory_bytes: int = Field(
         1_000_000_000,
         ge=1_000_000,
-        description="a larger depot version (embedded engine) or ledger (to read it) is processed in parts",
+        description="a larger depot version (embedded engine) or ledger (when read) is processed in parts",
     )
     idle_timeout: OptionalDuration = Field(
         "10s", description="how long a silent source keeps overdue batches open, or never"
