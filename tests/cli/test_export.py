@@ -19,7 +19,7 @@ class TestExport:
         """A file holds the closed batches; what is said counts them, and where the next export goes on."""
         result = filled("export", "--out", "closed.parquet")
         assert (result.status, result.err) == (0, "")
-        assert "closed.parquet: 2 batches. What comes later: --since 1@" in result.out
+        assert "closed.parquet: 2 batches. Next export: --since 1@" in result.out
         assert pq.read_table(tmp_path / "closed.parquet")["message_count"].to_pylist() == [2, 1]
 
     def test_since(self, filled: Command, tmp_path: Path) -> None:

@@ -128,4 +128,4 @@ class TestCheck:
 def test_rejects_alone(windrow: Command) -> None:
     """A file for rejects without --check is refused."""
     result = windrow("ingest", "good.csv", "--format", "csv", "--rejects", "rejects.csv")
-    assert (result.status, "--rejects goes with --check" in result.err) == (2, True)
+    assert (result.status, "--rejects needs --check" in result.err) == (2, True)

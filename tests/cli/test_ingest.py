@@ -59,7 +59,7 @@ class TestRawFiles:
             "a: 1,200,000 bytes as 2 chunks in depot version 1.",
             "[b]: 0 bytes as 1 chunk in depot version 2.",
         ]
-        assert windrow("ingest", "a", "--format", format_).out == "a: nothing new, the depot has it already.\n"
+        assert windrow("ingest", "a", "--format", format_).out == "a: nothing new; the depot already has it.\n"
 
     def test_json(self, windrow: Command, tmp_path: Path) -> None:
         """With --json the same is one document."""

@@ -57,7 +57,7 @@ class TestInit:
     def test_raw(self, windrow: Command, tmp_path: Path) -> None:
         """With --raw the depot takes chunks, and no ledger is made; a depot of messages is refused."""
         result = windrow("init", "--raw")
-        assert "Raw depot data/depot is there." in result.out
+        assert "Raw depot data/depot is ready." in result.out
         assert "--format csv" in result.out
         assert chunks.is_raw(pa.schema(DeltaTable(tmp_path / "data/depot").schema().to_arrow()))
         assert not (tmp_path / "data/ledger").exists()

@@ -46,7 +46,7 @@ class TestMaintain:
     def test_wrong_table(self, filled: Command) -> None:
         """Another word than ledger or depot is wrong usage."""
         result = filled("maintain", "--table", "both")
-        assert (result.status, "Say ledger or depot" in result.err) == (2, True)
+        assert (result.status, "Use ledger or depot" in result.err) == (2, True)
 
     def test_no_tables(self, windrow: Command) -> None:
         """Without a ledger there is an error and no table is made."""

@@ -59,7 +59,7 @@ class TestProduce:
         assert json.loads(result.err)["lines"] == 2
         result = windrow("produce", "lines", "--id", "p")
         assert "0 messages sent" in result.out
-        assert "3 lines before them were in the depot." in result.out
+        assert "3 earlier lines were already in the depot." in result.out
 
     def test_strict(self, windrow: Command, tmp_path: Path) -> None:
         """With --strict the first invalid line ends it with 2; when it is mended the same command goes on."""

@@ -28,7 +28,7 @@ class TestCheck:
         assert "books_balance" in result.out
         assert "warning  rejected_share: The share of rejected messages" in result.out
         assert "rejected=1  messages_read=5  share=0.2" in result.out
-        assert "looked at 2 closed batches, 1 open batch, 1 rejected message, 1 microbatch" in result.out
+        assert "checked 2 closed batches, 1 open batch, 1 rejected message, 1 microbatch" in result.out
         assert "expectations, 0 critical, 1 warning, 0 info failed" in result.out
 
     def test_fail_on(self, filled: Command, engine: str, tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ class TestCheck:
         result = filled("quality", "--engine", engine)
         assert result.status == 1
         assert "critical  closed_batches_there:" in result.out
-        assert "nothing to look at: no closed batch" in result.out
+        assert "nothing to check: no closed batch" in result.out
 
 
 class TestWithoutSpark:

@@ -56,7 +56,7 @@ def test_topology(counting: Command, tmp_path: Path) -> None:  # noqa: F811
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
-        (("--out", "r.pdf"), 2, "does not end like a page"),
+        (("--out", "r.pdf"), 2, "is not an .html file"),
         (("--out", "nowhere/r.html"), 2, "cannot be written"),
         (("--fail-if", "moon>1"), 2, "there is no figure 'moon'"),
         (("--ledger", "nowhere"), 3, "nowhere"),

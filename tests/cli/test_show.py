@@ -28,7 +28,7 @@ class TestShow:
         """A key that has no batches gives an empty list, not an error."""
         assert filled("show", "--key", "k", "--json").json()
         result = filled("show", "--key", "nobody")
-        assert (result.status, "Nothing like this" in result.out) == (0, True)
+        assert (result.status, "Nothing in the ledger matches" in result.out) == (0, True)
 
     def test_key_has_rejected_messages_too(self, filled: Command) -> None:
         """A key alone shows its closed batches and its rejected messages; asked for closed ones, only those."""
@@ -100,10 +100,10 @@ class TestMessage:
         ("arguments", "says"),
         [
             (("--event-time", "1970-01-01"), "--event-time needs --key"),
-            (("--key", "k", "--type", "a"), "--type goes with --event-time"),
+            (("--key", "k", "--type", "a"), "--type needs --event-time"),
             (("--key", "k", "--event-time", "now"), "--event-time 'now' is not a time"),
             (("--key", "k", "--event-time", "1970-01-01", "--open"), "exclude each other"),
-            (("batch//k/1/0", "--key", "k"), "an ID needs no --key"),
+            (("batch//k/1/0", "--key", "k"), "an ID excludes --key"),
             (("batch//k/1/0", "--from", "1970-01-01"), "--from and --to apply only to a list"),
             (("--from", "soon"), "--from 'soon' is not a time"),
             (("--from", "2026-01-02", "--to", "2026-01-01"), "--to 2026-01-01 is before --from 2026-01-02"),

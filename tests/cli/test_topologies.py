@@ -173,13 +173,13 @@ def count_types(microbatch: Microbatch) -> None:
     assert counting("show", "seen:topology", "--state", "none").status == 2
     assert counting("show", "seen:topology", "--state", "seen", "--key", "x").status == 2
     assert "not JSON" in counting("show", "seen:topology", "--state", "types", "--key", "{type").err
-    assert "a topology is replayed whole" in counting("replay", "seen:topology", "--max-delay", "1m").err
+    assert "a topology is always replayed whole" in counting("replay", "seen:topology", "--max-delay", "1m").err
     assert "the states are equal" in counting("replay", "seen:topology").out
     assert "--continue needs --into" in counting("replay", "seen:topology", "--continue").err
     assert "--continue and --ticks merged need a topology" in counting("replay", "--ticks", "merged").err
     result = counting("replay", "seen:topology", "--ticks", "merged", "--into", "data/again", "--continue")
     assert result.status == 0
-    assert "Then 0 microbatches of what came since." in result.out
+    assert "Then 0 microbatches of newer rows." in result.out
 
 
 def test_depots(counting: Command) -> None:

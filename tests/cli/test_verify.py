@@ -25,7 +25,7 @@ class TestVerify:
         result = filled("verify", "--max-messages", "0")
         assert result.status == 0
         assert "derived again: 5 decisions, the batches of 0 of" in result.out
-        assert result.out.splitlines()[-1] == "not checked: what is named above; in the rest no difference"
+        assert result.out.splitlines()[-1] == "not checked: see above; no difference in the rest"
         assert filled("verify", "--max-messages", "0", "--strict").status == 1
         assert filled("verify", "--all", "--strict").status == 0
         (books,) = filled("verify", "--all", "--json").json()["books"]

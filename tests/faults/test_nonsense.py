@@ -14,7 +14,7 @@ FILES = {
     "line": (b'depot = "d"\nledger = oops', "line 2"),
     "twice": (b"max_retries = 1\nmax_retries = 2", "keep one of the two"),
     "part twice": (b"[rules]\n[rules]", "keep one of the two"),
-    "text without quotes": (b"[rules]\nrepeats = keep", "Text stands in quotes"),
+    "text without quotes": (b"[rules]\nrepeats = keep", "Put text in quotes"),
     "unknown": (b"max_retires = 3", "Did you mean max_retries?"),
     "unknown part": (b'[rule]\nwindow = "1s"', "unknown setting 'rule'"),
     "unknown in a part": (b'[rules]\nwindwo = "1s"', "Did you mean rules.window?"),

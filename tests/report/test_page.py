@@ -113,7 +113,7 @@ class TestSections:
     def test_figures(self, troubled: ParsedPage) -> None:
         """The figures are those of the status."""
         text = troubled.text("figures")
-        for figure in ("messages read 600", "in batches 60", "rejected 540", "waits to be read 22"):
+        for figure in ("messages read 600", "in batches 60", "rejected 540", "waiting to be read 22"):
             assert figure in text
 
     def test_rejections(self, troubled: ParsedPage) -> None:
@@ -209,7 +209,7 @@ def test_empty(world: World, embedded: EngineFactory, reported: Reported) -> Non
     """The page about a ledger that read nothing says so in each section."""
     world.runner(embedded).once()
     page = reported()
-    assert "No message is rejected." in page.text("rejections")
+    assert "No message was rejected." in page.text("rejections")
     assert "No batch is open." in page.text("open")
     assert "Nothing ran yet." in page.text("microbatches")
     assert "messages read 0" in page.text("figures")
@@ -255,7 +255,7 @@ class TestExtras:
             page.require_page(tmp_path / "r.html")
         assert "windrow-delta[report]" in missing.value.hint
 
-    @pytest.mark.parametrize(("name", "says"), [("r.pdf", "does not end like a page"), ("no/r.html", "cannot be")])
+    @pytest.mark.parametrize(("name", "says"), [("r.pdf", "is not an .html file"), ("no/r.html", "cannot be")])
     def test_places(self, name: str, says: str, tmp_path: Path) -> None:
         """A file that cannot be a page or be written is wrong usage."""
         report = Report("ledger", "2026-01-31T12:00:00Z", [], [], [], "", [])

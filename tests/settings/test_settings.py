@@ -191,7 +191,7 @@ class TestMistakes:
         with pytest.raises(SettingsError) as caught:
             Settings.load(file, max_retries=-1)
         first, *lines = str(caught.value).splitlines()
-        assert first == "WINDROW-SETTINGS: 6 settings are wrong"
+        assert first == "WINDROW-SETTINGS: 6 settings are invalid"
         beginnings = [
             "variable WINDROW_LEGDER: unknown variable", f"{file}, line 1: unknown", f"{file}, line 3: run.trig",
             f"{file}, line 5: producer.max_commit_rows", "variable WINDROW_MQTT__BROKER: ", "max_r",

@@ -155,7 +155,7 @@ def test_server_ends(world: World, embedded: EngineFactory, page: Page, no_pictu
     settings = world.settings(embedded)
     with served(BatcherView(lambda: nullcontext(settings), lambda: settings), interval=0.5) as asks:
         page.goto(address(asks))
-    page.locator("#state", has_text="Not renewed").wait_for()
+    page.locator("#state", has_text="Not refreshed").wait_for()
     page.close()
 
 

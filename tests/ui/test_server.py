@@ -139,7 +139,7 @@ class TestPages:
     @pytest.mark.parametrize(
         ("path", "asked", "status", "says"),
         [
-            ("/message", {"key": "pump key"}, 400, "found by its key and event time"),
+            ("/message", {"key": "pump key"}, 400, "identified by its key and event time"),
             ("/message", {"key": "pump key", "event_time": "yesterday"}, 400, "yesterday"),
             ("/message", {"key": "nobody", "event_time": "2026-01-31T12:00:07Z"}, 404, "nobody"),
             ("/batch", {"id": "x"}, 404, "not the id of a batch"),

@@ -20,11 +20,11 @@ def amend(
     key: Keys = None,
     source: Sources = None,
 ) -> None:
-    """Let late data in: add what differs in a branch.
+    """Let late data in: add the batches that differ in a branch.
 
     A branch is a ledger that `windrow replay` made from the same messages under other rules. Closed batches stay as
     they are. Beside them, one commit adds amended batches, and says which batches and rejected messages each replaces.
-    The view current_batches has closed and amended batches without the replaced ones.
+    The view current_batches shows closed and amended batches, without the replaced ones.
     """
     from windrow.replaying import ReplayRange
     from windrow.replaying import amend as commit
@@ -35,6 +35,6 @@ def amend(
     amended = pluralize(amendment.amended_batch_count, "amended batch")
     lines = [
         f"{amended} in place of {batches}, with {pluralize(amendment.let_in, 'rejected message')} let in.",
-        f"Microbatch {amendment.microbatch}. Read current_batches for these, closed_batches for what was closed.",
+        f"Microbatch {amendment.microbatch}. Read current_batches for these, closed_batches for the original ones.",
     ]
     call.answer(asdict(amendment), *(lines if amendment.microbatch else [NO_CHANGE]))

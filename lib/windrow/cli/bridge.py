@@ -28,24 +28,23 @@ KINDS = ("mqtt", "kafka")
 )
 def bridge(
     call: CommandContext,
-    kind: Annotated[str, typer.Argument(help="What is bridged: mqtt or kafka.")],
-    broker: Annotated[str | None, "HOST or HOST:PORT, mqtts://HOST with TLS; for kafka several, with commas."] = None,
+    kind: Annotated[str, typer.Argument(help="Kind of broker: mqtt or kafka.")],
+    broker: Annotated[str | None, "HOST or HOST:PORT, mqtts://HOST for TLS; for kafka a comma-separated list."] = None,
     topic: Annotated[
         list[str] | None, "Topic, for mqtt a pattern, e.g. plant/{key}/{type...}; may be repeated."
     ] = None,
     client_id: Annotated[str | None, "mqtt: name of the session that the broker keeps for this bridge."] = None,
     group: Annotated[str | None, "Consumer group, or shared subscription; its members share the work."] = None,
-    until_end: Annotated[bool, "kafka: end when everything was read."] = False,
+    until_end: Annotated[bool, "kafka: stop when everything has been read."] = False,
     duration: Annotated[str | None, "Stop after this long, e.g. 10m."] = None,
 ) -> None:
     """Send the messages of an MQTT or Kafka broker into the depot.
 
-    It runs until SIGINT or SIGTERM. It acknowledges a message to an MQTT broker when the depot has it, so that no
-    message is lost when a process is killed. The offsets of Kafka are in the same commit as the messages, so that each
-    message is in the depot once. `[mqtt]` and `[kafka]` in the settings hold everything else, and are the only places
-    for passwords.
+    It runs until SIGINT or SIGTERM. It acknowledges an MQTT message once the depot has it, so that no message is lost
+    if the process is killed. Kafka offsets are committed together with the messages, so that each message is in the
+    depot once. Everything else belongs in `[mqtt]` and `[kafka]` of the settings, the only places for passwords.
     """
-    refuse((kind not in KINDS, f"{kind!r} cannot be bridged", f"Say {', '.join(KINDS)}."))
+    refuse((kind not in KINDS, f"{kind!r} cannot be bridged", f"Use one of {', '.join(KINDS)}."))
     seconds = None if duration is None else microseconds(duration, "--duration") / SECOND
     flags: dict[str, Any] = {"topics": topic or None}
     if kind == "kafka":

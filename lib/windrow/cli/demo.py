@@ -35,7 +35,7 @@ def demo(
 ) -> None:
     """Batch five minutes of real measurements, and draw a picture.
 
-    A second run in the same directory finds nothing new, because each message is in its batch already.
+    A second run in the same directory finds nothing new, because every message has been read already.
     """
     from windrow.ingest import sample
 

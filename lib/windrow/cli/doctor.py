@@ -28,12 +28,12 @@ COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 def doctor(
     call: CommandContext,
     topology: TopologyArgument = None,
-    start_spark: Annotated[bool, "Start Spark too, which fetches Delta's jars when they are not here."] = False,
+    start_spark: Annotated[bool, "Start Spark too, which downloads Delta's jars if they are missing."] = False,
 ) -> int:
     """Find what is wrong with the machine, settings and tables.
 
     Each finding says what to do. Exit status 1 on any error. Doctor changes nothing. Without --start-spark it starts no
-    Spark and uses the network only to read the tables. Where a platform provides Spark, that reads tables by name. For
+    Spark and uses the network only to read the tables. Where a platform provides Spark, Spark reads tables by name. For
     a topology it examines each depot and the table of states.
     """
     with stderr_console.status("examining"):

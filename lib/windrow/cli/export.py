@@ -34,12 +34,12 @@ def export(
     from_: Annotated[str | None, "Windows that begin at this time or later."] = None,
     to: Annotated[str | None, "Windows that begin before this time, ISO 8601."] = None,
     since: Annotated[str | None, "Only what came after this position, as printed by the previous export."] = None,
-    overwrite: Annotated[bool, "Replace the file if there is one."] = False,
+    overwrite: Annotated[bool, "Replace the file if it exists."] = False,
 ) -> None:
     """Write closed batches or rejected messages to a file.
 
-    The file is parquet, csv or json, and appears only when it is whole. --messages writes a row for each message of the
-    closed batches, --pivot a row of numbers for each batch. The output ends with the position from which the next
+    The file is parquet, csv or json, and appears only when it is complete. --messages writes a row for each message of
+    the closed batches, --pivot a row of numbers for each batch. The output ends with the position from which the next
     export continues (--since). --open adds open batches: early results, which may differ in a later export.
 
     --rejected --format raw writes the bytes that a format refused, unchanged and in the order of raw source, chunk and
@@ -55,9 +55,11 @@ def export(
     if type_ and not pivot:
         raise OutputFileError("--type needs --pivot", "Add --pivot, or leave --type out.")
     if open_ and (messages or rejected):
-        raise OutputFileError("--open adds open batches to batches", "Leave out --messages and --rejected.")
+        raise OutputFileError(
+            "--open goes with neither --messages nor --rejected", "Leave out --messages and --rejected."
+        )
     if call.json and out == "-":
-        raise OutputFileError("--json and --out - both want standard output", "Name a file, or leave out --json.")
+        raise OutputFileError("--json and --out - both write to standard output", "Name a file, or leave out --json.")
     what: ExportRows = "messages" if messages else "pivot" if pivot else "rejected" if rejected else "batches"
     start, end = moments.event_range(from_, to)
     choice = ExportSelection(what, key, start, end, since, type_ or None, source, open_)
@@ -74,7 +76,7 @@ def _print(result: ExportResult) -> None:
     """Print what was written and how to continue; on standard error if standard output is the file."""
     nouns = {"messages": "message", "rejected": "rejected message", "bytes": "refused record"}
     noun = nouns.get(result.what, "batch")
-    text = f"{result.file}: {pluralize(result.row_count, noun)}. What comes later: --since {result.position}"
+    text = f"{result.file}: {pluralize(result.row_count, noun)}. Next export: --since {result.position}"
     if result.file == "-":
         stderr_console.print(text, markup=False, soft_wrap=True)
     else:

@@ -35,22 +35,22 @@ def ingest(
         list[str], typer.Argument(help="Files, or Delta tables with --format delta; - is standard input, if raw.")
     ],
     format_: Annotated[str, "parquet or delta; for raw files the type of [format], such as csv."] = "parquet",
-    raw_source: Annotated[str | None, "Raw source that a raw file is. Default: its path as given."] = None,
+    raw_source: Annotated[str | None, "Raw source to store a raw file as. Default: its path as given."] = None,
     check: Annotated[bool, "Only read raw files as a run would, and show good and bad records."] = False,
     rejects: Annotated[str | None, "With --check: new file for the bytes of the bad records."] = None,
     sample: Annotated[
-        int, typer.Option(min=0, help="With --check: how many records to show, of the good and of the bad.")
+        int, typer.Option(min=0, help="With --check: how many good and how many bad records to show.")
     ] = 5,
 ) -> int:
     """Append files to the depot, each file once.
 
     You can run it again with the same files. `ingest.columns` maps their columns. Raw files go unchanged into a raw
-    depot, in chunks. --check needs and writes no depot: it shows the first bad records with line, field and reason, and
-    what `depot.columns` makes of the good ones; exit status 1 for a bad record.
+    depot, in chunks. --check neither needs nor writes a depot: it shows the first bad records with line, field and
+    reason, and what `depot.columns` makes of the good ones; exit status 1 for a bad record.
     """
     if check:
         return _check(call, files, rejects, sample)
-    refuse((rejects is not None, "--rejects goes with --check", "Give both, or none."))
+    refuse((rejects is not None, "--rejects needs --check", "Add --check, or leave --rejects out."))
     if format_ not in TABLES and format_ in names():
         chosen = call.path_settings("depot", instead=INGEST_RAW)
         type_ = chosen.format.type
@@ -111,17 +111,17 @@ def _tell_each(results: Iterable[R], sentence: Callable[[R], str], quiet: bool) 
 
 def _raw_sentence(ingested: RawIngestResult) -> str:
     if ingested.already_ingested:
-        return f"{ingested.file}: nothing new, the depot has it already."
+        return f"{ingested.file}: nothing new; the depot already has it."
     size, chunks = pluralize(ingested.byte_count, "byte"), pluralize(ingested.chunk_count, "chunk")
     count, before = ingested.version_count, ingested.resumed_at_byte
     several = f"{count} versions of the depot, the last one" if count > 1 else "depot version"
-    behind = f", behind {pluralize(before, 'byte')} that were there" if before else ""
+    behind = f", after {pluralize(before, 'byte')} that were already there" if before else ""
     return f"{ingested.file}: {size} as {chunks} in {several} {ingested.depot_version}{behind}."
 
 
 def _sentence(ingested: IngestResult) -> str:
     if ingested.already_ingested:
-        return f"{ingested.file}: nothing new, the depot has it already."
+        return f"{ingested.file}: nothing new; the depot already has it."
     note = " No arrival times: received_at = event_time." if ingested.stamped_by_event_time else ""
     version = ingested.depot_version
     return f"{ingested.file}: {pluralize(ingested.message_count, 'message')} in depot version {version}.{note}"
@@ -162,7 +162,7 @@ def _print_check(checked: FormatCheckResult, rejects: str | None) -> None:
     if checked.messages:
         _print_table("as messages", list(checked.messages[0]), checked.messages)
     if checked.note:
-        print_line(f"{'Of them' if checked.messages else 'No messages were made of them:'} {checked.note}")
+        print_line(f"{'Of them' if checked.messages else 'They yield no messages:'} {checked.note}")
     if rejects is not None and checked.rejected:
         print_line(f"{rejects}: the bytes of {pluralize(checked.rejected, 'bad record')}.")
 

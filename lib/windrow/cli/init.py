@@ -29,16 +29,16 @@ def init(
     payload_type: Annotated[
         str | None, "Type of payloads: string (default), binary, double, bigint, boolean, struct<...>."
     ] = None,
-    raw: Annotated[bool, "Make a raw depot, for chunks of raw files."] = False,
+    raw: Annotated[bool, "Create a raw depot, for chunks of raw files."] = False,
     from_: Annotated[
         str | None, "A Delta table of yours as the depot: propose its columns and rules, with reasons."
     ] = None,
 ) -> None:
     """Create the depot, the ledger and a commented windrow.toml.
 
-    What exists already stays as it is. --raw makes a raw depot and no ledger, whose columns depend on the records in
-    the raw files. --from looks at a table, and writes a file that runs: which column is what, and rules that suit its
-    rows.
+    Whatever already exists stays as it is. --raw creates a raw depot but no ledger, because the ledger's columns depend
+    on the records in the raw files. --from inspects a table and writes a file that is ready to run, with the meaning of
+    each column and rules that suit the rows.
     """
     from windrow.ingest import writer_of
     from windrow.model.payload import name, parse, text_or_bytes
@@ -60,7 +60,7 @@ def init(
     unread = "[format] is for a raw depot, not for messages"
     refuse(
         (differs, f"--payload-type {payload_type} contradicts {file}", f"Write payload_type = {payload_name!r} there."),
-        (chosen.format.type and not raw, unread, "Say --raw, or remove [format]."),
+        (chosen.format.type and not raw, unread, "Add --raw, or remove [format]."),
     )
     if written:
         file.write_text(settings_file(chosen), encoding="utf-8")
@@ -68,11 +68,11 @@ def init(
     writer_of(source.engine, chosen).create(None if raw else type_, chosen.retention)
     views = [] if raw else _create_tables(call, chosen, source, ledger)
     document = {"settings": file, "created": written, "depot": chosen.depot, "raw": raw, "ledger": chosen.ledger}
-    lines = [f"Depot {chosen.depot} and ledger {chosen.ledger} are there."]
+    lines = [f"Depot {chosen.depot} and ledger {chosen.ledger} are ready."]
     lines += [f"Views: {', '.join(view.replace('`', '') for view in views)}."] if views else []
     lines += ["Next: windrow ingest FILE..., windrow run, windrow status."]
     if raw:
-        lines = [f"Raw depot {chosen.depot} is there.", "Next: windrow ingest FILE... --format csv."]
+        lines = [f"Raw depot {chosen.depot} is ready.", "Next: windrow ingest FILE... --format csv."]
     first, *others = lines
     call.answer(document | {"views": views}, f"{'Wrote' if written else 'Kept'} {file}. {first}", *others)
 

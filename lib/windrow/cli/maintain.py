@@ -21,7 +21,7 @@ def maintain(
     call: CommandContext,
     topology: TopologyArgument = None,
     table: Annotated[str | None, "Maintain only this table: ledger or depot."] = None,
-    dry_run: Annotated[bool, "Say what would be done, and change nothing."] = False,
+    dry_run: Annotated[bool, "Show what would be done, and change nothing."] = False,
     if_exists: IfExists = False,
 ) -> None:
     """Drop obsolete versions, compact small files, remove old files.
@@ -33,7 +33,9 @@ def maintain(
     from windrow.model.results import ROLES
 
     role = next((role for role in ROLES if role == table), None)
-    refuse((table is not None and role is None, f"--table {table!r} is no table", "Say ledger or depot."))
+    refuse(
+        (table is not None and role is None, f"--table {table!r} is neither ledger nor depot", "Use ledger or depot.")
+    )
     with call.waiting(if_exists, dry_run=dry_run, tables=[]):
         with stderr_console.status("opening") as status:
             results = _maintain(call, topology, role, dry_run, lambda table, step: status.update(f"{table}: {step}"))
@@ -68,7 +70,7 @@ def _describe(table: MaintenanceResult, dry_run: bool) -> str:
     if table.retention_changed:
         parts.append(f"retention {would}set to {table.retention}")
     if table.folded_versions:
-        parts.append(f"{pluralize(table.folded_versions, 'version')} that did not count {would}dropped")
+        parts.append(f"{pluralize(table.folded_versions, 'obsolete version')} {would}dropped")
     if table.files_removed:
         into = "" if table.files_added is None else f" into {table.files_added:,}"
         parts.append(f"{pluralize(table.files_removed, 'small file')} {would}compacted{into}")

@@ -10,7 +10,7 @@ from windrow.cli.shared_options import CommandContext, TopologyArgument, command
 def pause(call: CommandContext, topology: TopologyArgument = None) -> None:
     """Pause the ledger until `windrow resume`.
 
-    Every run of it does nothing meanwhile. The history records the pause.
+    Until then, its runs do nothing. The history records the pause.
     """
     if topology is not None:
         run_topology(call, *call.topology(topology), lambda runner: runner.pause(), "The topology is paused.")

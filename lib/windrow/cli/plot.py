@@ -35,14 +35,14 @@ def plot(
     ] = "timeline",
     key: Annotated[str | None, "Draw this key. Default: the streams with the most messages."] = None,
     source: Source = None,
-    from_: Annotated[str | None, "Begin of the range, ISO 8601. Default: all."] = None,
+    from_: Annotated[str | None, "Start of the range, ISO 8601. Default: all."] = None,
     to: Annotated[str | None, "End of the range, ISO 8601. Default: all."] = None,
     streams: Annotated[
         int | None,
-        typer.Option(min=1, max=40, help="How many streams a timeline draws at most. Default: 6."),
+        typer.Option(min=1, max=40, help="Maximum number of streams in a timeline. Default: 6."),
     ] = None,
 ) -> None:
-    """Draw messages and windows in time, or figures about them.
+    """Draw messages and windows over time, or their statistics.
 
     The timeline has event time above and processing time below. Each message is a line between the two, red if it was
     rejected, and each window is a box; bands replace lines where there are too many. --chart draws the distribution of
@@ -86,7 +86,7 @@ def _timeline(
     holds = f"{pluralize(batches, 'batch')} and {pluralize(rejected, 'rejected message')}"
     lines = [f"{pluralize(len(time_range.chosen), 'stream')} of {time_range.stream_count:,} with {holds}."]
     if batches > picture.MAX_LINES:
-        lines.append("The windows are too many to be drawn; a shorter range (--from, --to) or one --key shows them.")
+        lines.append("There are too many windows to draw; choose a shorter range (--from, --to) or one --key.")
     drawn = [{"source": source, "key": key} for source, key in time_range.chosen]
     return (
         chart,

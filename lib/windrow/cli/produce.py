@@ -27,23 +27,23 @@ P = TypeVar("P", bound="Sender")
 @command("config depot log_format log_level", example="windrow produce readings.ndjson --id gateway-7")
 def produce(
     call: CommandContext,
-    id_: Annotated[str | None, "Name of the producer; each input has its own."] = None,
+    id_: Annotated[str | None, "Name of the producer; each input needs its own."] = None,
     file: Annotated[str, typer.Argument(help="File of lines, each a JSON object; - is standard input.")] = "-",
     map_: Annotated[
-        list[str] | None, "column=field, column='text', or payload=* for the whole line. Default: each its own name."
+        list[str] | None, "column=field, column='text', or payload=* for the whole line. Default: the same name."
     ] = None,
-    no_resume: Annotated[bool, "Send every line: the input cannot be given again from its beginning."] = False,
-    strict: Annotated[bool, "Stop at the first line that is no message."] = False,
+    no_resume: Annotated[bool, "Send every line: the input cannot start again from its beginning."] = False,
+    strict: Annotated[bool, "Stop at the first line that is not a valid message."] = False,
     raw_source: Annotated[str | None, "Send the input as it is, as chunks of this raw source, to a raw depot."] = None,
     end_source: Annotated[bool, "With --raw-source: the source ends where the input ends."] = False,
 ) -> None:
     """Send lines of JSON, or raw bytes, into the depot.
 
-    Given the same input again, it resumes after the last line in the depot. It also sends a line that is no message,
-    which the batcher then rejects; --strict stops at that line. After SIGINT or SIGTERM it ends when the lines that it
-    has read are in the depot.
+    Given the same input again, it resumes after the last line in the depot. It also sends lines that are not valid
+    messages, which the batcher then rejects; --strict stops at the first one. After SIGINT or SIGTERM it stops once all
+    lines that it has read are in the depot.
 
-    --raw-source appends bytes of any format to a raw depot. Use it for input that you cannot give again; for a file use
+    --raw-source appends bytes of any format to a raw depot. Use it for input that cannot be read twice; for a file use
     `windrow ingest`.
     """
     if raw_source is not None:
@@ -52,7 +52,7 @@ def produce(
         _produce_raw(call, file, raw_source, end_source)
         return
     if id_ is None:
-        raise typer.BadParameter("a producer has a name: say --id NAME for lines, or --raw-source NAME for bytes.")
+        raise typer.BadParameter("a producer needs a name: use --id NAME for lines, or --raw-source NAME for bytes.")
     refuse((end_source, "--end-source is for --raw-source, not for lines", "Leave it out."))
     from windrow.cli.watching import watch_run
     from windrow.model.payload import text_or_bytes
@@ -95,10 +95,10 @@ def _produce_raw(call: CommandContext, file: str, source: str, end_source: bool)
         input_ = BytesInput(descriptor, stop, min(part.max_message_bytes, CHUNK_BYTES), part.linger / SECOND)
         result = send_bytes(producer, input_, end_source, lambda size: progress("bytes", size))
     goes_on = f"{source} continues with chunk {result.sequence + 1:,}."
-    ended = f"{source} ends with it." if result.is_source_ended else goes_on
+    ended = f"{source} ends with this chunk." if result.is_source_ended else goes_on
     stopped = " Stopped before the end of the input." if result.stopped else ""
     sent = f"{pluralize(result.byte_count, 'byte')} sent as {pluralize(result.chunk_count, 'chunk')}"
-    call.answer(result, f"{sent}. {ended if result.chunk_count else 'Nothing came.'}{stopped}")
+    call.answer(result, f"{sent}. {ended if result.chunk_count else 'No input arrived.'}{stopped}")
 
 
 @contextmanager
@@ -138,7 +138,7 @@ def _sentence(result: ProduceResult) -> str:
         sentences.append(f"{result.rejected:,} of them {verb} will be rejected.")
     if result.skipped:
         were = "was" if result.skipped == 1 else "were"
-        sentences.append(f"{pluralize(result.skipped, 'line')} before them {were} in the depot.")
+        sentences.append(f"{pluralize(result.skipped, 'earlier line')} {were} already in the depot.")
     if result.has_unterminated_line:
         sentences.append(f"Line {result.line + 1:,} is unterminated and was not sent.")
     if result.stopped:

@@ -37,9 +37,9 @@ def prove(
 ) -> None:
     """Print the ledger's root hash; certify a message.
 
-    The root is a hash over all that is final; whoever has the ledger gets the same one for the same version. With --key
-    and --event-time, or the id of a rejection, it writes a certificate: from it a short program, which the
-    documentation has, checks without the tables that the message is in exactly one batch, or why it was rejected.
+    The root is a hash over everything final; anyone with the ledger computes the same root for the same version. With
+    --key and --event-time, or the id of a rejection, it writes a certificate. From it, a short program given in the
+    documentation checks without the tables that the message is in exactly one batch, or why it was rejected.
     """
     from windrow.reading.certificate import Certifier
     from windrow.reading.tables import open_ledger
@@ -74,7 +74,7 @@ def _message(
     half = (key is None) != (event_time is None) or (key is None and (type_, source) != (None, None))
     refuse(
         (both, "an id names one rejection", "Leave out --key, --event-time, --type and --source."),
-        (half, "a message is named by --key and --event-time", "Give both; --type and --source if needed."),
+        (half, "a message is identified by --key and --event-time", "Give both; add --type and --source if needed."),
     )
     if key is None or event_time is None:
         return None

@@ -27,7 +27,7 @@ NAMES = {"closed": "closed batch", "open": "open batch", "rejected": "rejected m
 )
 def quality(
     call: CommandContext,
-    fail_on: Annotated[Severity, "End with status 1 when an expectation of this severity fails."] = "critical",
+    fail_on: Annotated[Severity, "End with status 1 when an expectation of this severity or above fails."] = "critical",
     max_rejected: Annotated[float | None, "Warn above this share of rejected messages. Default: 0.05."] = None,
     data_docs: Annotated[str | None, "Directory for Data Docs, static HTML pages."] = None,
     sql: Annotated[bool, "Only print the invariants, as SQL to paste into an editor."] = False,
@@ -35,8 +35,8 @@ def quality(
 ) -> int:
     """Check the ledger's invariants with Great Expectations.
 
-    Exit status 1 when something critical fails. Check changes nothing. A ledger on a local disk needs no Spark, unless
-    you give --engine spark. `windrow verify` checks the same invariants, and each message of the depot.
+    Exit status 1 when a critical expectation fails. Quality changes nothing. A ledger on a local disk needs no Spark,
+    unless you give --engine spark. `windrow verify` checks the same invariants, and each message of the depot.
     """
     from windrow.delta.database import memory_limit
 
@@ -133,8 +133,8 @@ def _lines(checked: QualityResult) -> list[str]:
     looked = ", ".join(pluralize(checked.row_counts[state], noun) for state, noun in NAMES.items())
     empty = [NAMES[state] for state in checked.empty_states if state in NAMES]
     return [
-        f"looked at {looked}, {pluralize(checked.row_counts['microbatch'], 'microbatch')}",
-        *([f"nothing to look at: no {', no '.join(empty)}"] if empty else []),
+        f"checked {looked}, {pluralize(checked.row_counts['microbatch'], 'microbatch')}",
+        *([f"nothing to check: no {', no '.join(empty)}"] if empty else []),
         *([f"Data Docs: {checked.docs}"] if checked.docs else []),
         f"{pluralize(len(checked.outcomes), 'expectation')}, {result}",
     ]

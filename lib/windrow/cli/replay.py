@@ -44,9 +44,9 @@ COLOURS = {"changed": "yellow", "moved": "cyan", "removed": "red", "added": "gre
 def replay(
     call: CommandContext,
     topology: TopologyArgument = None,
-    into: Annotated[str | None, "Path of the new ledger, which stays. Default: it is dropped."] = None,
+    into: Annotated[str | None, "Path at which to keep the new ledger. Default: discard it."] = None,
     rules: Annotated[
-        list[str] | None, "A windrow.toml whose [rules] are taken instead of the recorded ones. Several are compared."
+        list[str] | None, "A windrow.toml whose [rules] replace the recorded ones. Repeat it to compare several."
     ] = None,
     window: Annotated[str | None, "Another window, such as 30s."] = None,
     max_delay: Annotated[str | None, "Another max_delay, such as 1m."] = None,
@@ -55,8 +55,8 @@ def replay(
         "reuse: with the recorded ticks and flushes; fresh: without. A topology fires its events as recorded "
         "(reuse), whenever they are due (fresh), or recorded ones as recorded and new ones when due (merged).",
     ] = "reuse",
-    from_: Annotated[str | None, "From this depot version, or this time of its commits, on."] = None,
-    to: Annotated[str | None, "Up to this depot version, or before this time of its commits."] = None,
+    from_: Annotated[str | None, "From this depot version, or this commit time, on."] = None,
+    to: Annotated[str | None, "Up to this depot version, or before this commit time."] = None,
     key: Keys = None,
     source: Sources = None,
     limit: Annotated[int, typer.Option(min=0, help="Maximum changes and moves to print.")] = SHOWN,
@@ -64,7 +64,7 @@ def replay(
 ) -> int:
     """Replay the recorded log into a new ledger, and compare.
 
-    It only reads the ledger itself. Under the same rules the two must be equal; exit status 1 if they differ. With
+    It only reads the original ledger. Under the same rules the two must be equal; exit status 1 if they differ. With
     other rules, or without the recorded ticks, the comparison shows which batches would appear, disappear or change,
     and where their messages would go. The functions of a topology see the recorded rows, times and events again.
     """
@@ -72,7 +72,7 @@ def replay(
         partial = (rules, window, max_delay, from_, to, key, source) != (None,) * 7
         alone = continue_ and into is None
         refuse(
-            (partial, "a topology is replayed whole", "Only --into, --ticks and --continue apply to it."),
+            (partial, "a topology is always replayed whole", "Only --into, --ticks and --continue apply to it."),
             (alone, "--continue needs --into", "Name a directory for the new tables: --into DIRECTORY."),
         )
         from windrow.topology.replay import replay_topology
@@ -83,7 +83,7 @@ def replay(
         return _answer(call, again, lambda: _tell_topology(again, continue_))
     if continue_ or ticks == "merged":
         needs = "--continue and --ticks merged need a topology"
-        raise SettingsError(needs, "To go on from a new ledger, use `windrow run`.")
+        raise SettingsError(needs, "To continue from a new ledger, use `windrow run`.")
     from windrow.replaying import ReplayRange
     from windrow.replaying import replay as play
 
@@ -135,14 +135,16 @@ def _answer(call: CommandContext, outcome: Outcome, tell: Callable[[], None]) ->
 def _tell_topology(result: TopologyReplay, continue_: bool) -> None:
     for difference in result.differences:
         keys = pluralize(difference.key_count, "key")
-        print_markup(f"[yellow]{escape(difference.state)}[/yellow]  {keys} with other rows")
+        print_markup(f"[yellow]{escape(difference.state)}[/yellow]  {keys} with different rows")
         for example in difference.examples:
             print_line(f"   recorded {example['recorded']}\n   replayed {example['replayed']}")
     states = ", ".join(f"{name} {pluralize(rows, 'row')}" for name, rows in result.row_counts.items())
     outcome = "the states differ" if result.differences else "the states are equal"
-    print_line(f"{pluralize(result.microbatch_count, 'microbatch')} of {result.topology} again: {outcome} ({states}).")
+    print_line(
+        f"{pluralize(result.microbatch_count, 'microbatch')} of {result.topology} replayed: {outcome} ({states})."
+    )
     if continue_:
-        print_line(f"Then {pluralize(result.live_microbatch_count, 'microbatch')} of what came since.")
+        print_line(f"Then {pluralize(result.live_microbatch_count, 'microbatch')} of newer rows.")
 
 
 def _rules(file: str | None, chosen: Settings, flags: dict[str, str | None]) -> Rules | None:
@@ -169,7 +171,7 @@ def _print(result: Replay) -> None:
     else:
         _differ(result, result.comparison)
     if result.into is not None:
-        print_line(f"The new ledger is {result.into}; give it as --ledger to look at it or to continue from it.")
+        print_line(f"The new ledger is {result.into}; pass it as --ledger to inspect it or to continue from it.")
 
 
 def _how(result: Replay) -> str:
@@ -188,7 +190,7 @@ def _differ(result: Replay, comparison: Comparison) -> None:
         print_line(f"different: {_counts(comparison)}")
     else:
         at = comparison.first_microbatch
-        where = "" if at is None else f"; the first microbatch that finished something else is {at}"
+        where = "" if at is None else f"; the first microbatch with another result is {at}"
         print_markup(f"[red]different[/red], and must be equal: {_counts(comparison)}{where}")
     for change in comparison.changes:
         _print_change(change)
@@ -197,9 +199,7 @@ def _differ(result: Replay, comparison: Comparison) -> None:
         print_line(f"  {_describe_move(move)}")
     _more(comparison.moved_message_count - sum(move.message_count for move in comparison.moves), "message")
     if not result.ok:
-        print_line(
-            "The depot or the ledger is not what it was, or an older Windrow wrote it: `windrow verify` says which."
-        )
+        print_line("The depot or the ledger has changed, or an older Windrow wrote it: `windrow verify` says which.")
 
 
 def _counts(comparison: Comparison) -> str:

@@ -24,9 +24,9 @@ def report(
 ) -> int:
     """Write one HTML page: what is wrong, since when, what to do.
 
-    The page has what status, doctor, show and plot say: sources with rejected messages and the reason, pictures,
-    clocks, open batches, microbatches, all checks. It is one file without scripts, which needs no network. Pictures
-    need the extra `plot`.
+    The page combines status, doctor, show and plot: sources with rejected messages and the reason, pictures, clocks,
+    open batches, microbatches, all checks. It is one file, which needs neither scripts nor a network. Pictures need the
+    extra `plot`.
     """
     from windrow.reading import alarms
     from windrow.report import batcher_report, require_page, save, topology_report

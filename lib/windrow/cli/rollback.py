@@ -18,10 +18,11 @@ def rollback(
 ) -> None:
     """Take a topology back to its state after a microbatch.
 
-    Its depots go back too, and the next run reads again what came since. The history records the rollback. You cannot
-    roll the batcher back, because closed batches never change; `windrow replay` makes a new ledger instead.
+    Its positions in its depots go back too, and the next run rereads the rows after them. The history records the
+    rollback. The batcher cannot be rolled back, because closed batches never change; `windrow replay` makes a new
+    ledger instead.
     """
     from windrow.topology.running import rollback as roll_back
 
-    sentence = f"Rolled back to microbatch {to_microbatch}; `windrow run` reads what came since."
+    sentence = f"Rolled back to microbatch {to_microbatch}; `windrow run` rereads the later rows."
     run_topology(call, *call.topology(topology), lambda runner: roll_back(runner, to_microbatch), sentence)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def run(
     call: CommandContext,
     topologies: Annotated[
-        list[str] | None, typer.Argument(metavar="[MODULE:NAME]...", help="Topologies of yours. Default: the batcher.")
+        list[str] | None, typer.Argument(metavar="[MODULE:NAME]...", help="Your topologies. Default: the batcher.")
     ] = None,
     once: Annotated[bool, "Batch what is new, then stop (default)."] = False,
     interval: Annotated[str | None, "Keep running and poll the depot at this interval, e.g. 10s."] = None,
@@ -37,19 +37,23 @@ def run(
             help="Skip this depot version, which deleted or rewrote rows; read none of its rows.",
         ),
     ] = None,
-    dry_run: Annotated[bool, "Say what would be batched, closed and rejected; write nothing."] = False,
+    dry_run: Annotated[bool, "Show what would be batched, closed and rejected; write nothing."] = False,
     allow_missing_depot: Annotated[bool, "Without a depot, say so and end with status 0 instead of 3."] = False,
 ) -> None:
     """Batch what is new in the depot, once or continuously.
 
-    Given MODULE:NAME it runs that topology instead, and of several each in a loop of its own, over depots that are read
-    once for all. One that fails does not stop the others. After SIGINT or SIGTERM the current microbatch finishes. With
-    --interval it also maintains the tables between microbatches, as `windrow maintain` does.
+    Given MODULE:NAME it runs that topology instead. Several topologies each run in a loop of their own, and each depot
+    is read once for all of them. One that fails does not stop the others. After SIGINT or SIGTERM the current
+    microbatch finishes. With --interval it also maintains the tables between microbatches, as `windrow maintain` does.
     """
     maintains_alone = maintenance_interval is not None and interval is None
     refuse(
         (once and interval is not None, "--once and --interval exclude each other", "Give one of them."),
-        (dry_run and interval is not None, "--dry-run and --interval exclude each other", "A dry run looks once."),
+        (
+            dry_run and interval is not None,
+            "--dry-run and --interval exclude each other",
+            "Leave one out: a dry run runs once.",
+        ),
         (maintains_alone, "--maintenance-interval needs --interval", "Without it, schedule `windrow maintain`."),
     )
     more = shared_options.table(maintenance_interval=maintenance_interval)
@@ -81,6 +85,6 @@ def _version(text: str) -> tuple[int, str | None]:
     depot, _, version = text.rpartition(":")
     is_valid = version.isdecimal() and int(version)
     refuse(
-        (not is_valid, f"--skip-version {text} is not a depot version", "Write a number; of a topology, DEPOT:NUMBER.")
+        (not is_valid, f"--skip-version {text} is not a depot version", "Use a number, or DEPOT:NUMBER for a topology.")
     )
     return int(version), depot or None

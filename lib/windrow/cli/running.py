@@ -155,7 +155,7 @@ def describe_run(summary: RunSummary, nothing: str = NOTHING) -> str:
     if summary.paused:
         return "The ledger is paused; `windrow resume` continues it."
     if summary.microbatches and summary.microbatches[-1].kind == "resume":
-        return "The ledger continues."
+        return "The ledger is no longer paused."
     if not summary.microbatches:
         return f"{_nothing(summary, nothing)}{_describe_maintenance(summary)}"
     return (
@@ -180,7 +180,7 @@ def _nothing(summary: RunSummary, nothing: str) -> str:
     """Say that a run committed nothing, or what was committed although no reply confirmed it."""
     if not summary.others:
         return nothing
-    how = "by another driver or although the reply was lost: `windrow status --history 9`."
+    how = "by another driver, or by this one with a lost reply: `windrow status --history 9`."
     return f"{pluralize(summary.others, 'microbatch')} committed meanwhile, {how}"
 
 

@@ -30,9 +30,9 @@ def settings(
 
     A value comes from a flag, the environment, the file or the default. Options of a topology can be set while it runs:
     the next microbatch uses them, and the history records them. max_messages limits a microbatch, trigger_interval is
-    the time between two looks at the depots, and idle_sleep the time after a look that found nothing. phase_timeout
-    limits each phase of an attempt: reading the states, reading the depots, the functions, the commit. One that takes
-    longer is ended, and the attempt is made again.
+    the time between two polls of the depots, and idle_sleep the time after a poll that found nothing. phase_timeout
+    limits each phase of an attempt: reading the states, reading the depots, the functions, the commit. A phase that
+    takes longer is ended, and the attempt is retried.
     """
     if topology is not None:
         _set_options(call, topology, assignments or [])
@@ -50,10 +50,10 @@ def _set_options(call: CommandContext, topology: str, assignments: list[str]) ->
     from windrow.topology.running import set_option
 
     pairs = [assignment.partition("=") for assignment in assignments]
-    hint = "Say NAME=VALUE, as in max_messages=1000. Those that are set stand in `windrow status`."
-    refuse((not pairs, f"no option of {topology} is named", hint))
-    hint = "Say NAME=VALUE, for example max_messages=1000."
-    refuse(*((not equals, f"{name!r} sets nothing", hint) for name, equals, _ in pairs))
+    hint = "Use NAME=VALUE, such as max_messages=1000. `windrow status` shows the options that are set."
+    refuse((not pairs, f"no option of {topology} is given", hint))
+    hint = "Use NAME=VALUE, for example max_messages=1000."
+    refuse(*((not equals, f"{name!r} has no value", hint) for name, equals, _ in pairs))
 
     def work(runner: Runner) -> RunSummary:
         for name, _, value in pairs:

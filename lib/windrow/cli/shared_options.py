@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 IfExists = Annotated[bool, "Without a table, say so and end with status 0 instead of 3."]
 # Parameters of several commands, at different positions among their own.
 TopologyArgument = Annotated[
-    str | None, typer.Argument(metavar="[MODULE:NAME]", help="A topology of yours. Default: the batcher.")
+    str | None, typer.Argument(metavar="[MODULE:NAME]", help="Your topology. Default: the batcher.")
 ]
 Key = Annotated[str | None, "Only this key."]
 Source = Annotated[str | None, "Only this source."]
@@ -37,11 +37,11 @@ Keys = Annotated[list[str] | None, "Only this key; may be repeated."]
 Sources = Annotated[list[str] | None, "Only this source; may be repeated."]
 # The help of the options that `@command` adds.
 TEXTS = {
-    "config": "Settings file. Default: windrow.toml here, if there is one.",
+    "config": "Settings file. Default: windrow.toml here, if it exists.",
     "depot": "Depot: the Delta table of messages.",
     "ledger": "Ledger: the Delta table of batches.",
     "views_schema": "Schema of the views over a catalog ledger.",
-    "checkpoint_location": "Directory for Spark's checkpoints, where the platform wants one.",
+    "checkpoint_location": "Directory for Spark's checkpoints, if the platform requires one.",
     "engine": "spark, embedded (no JVM) or auto.",
     "log_format": "auto (pretty on a terminal, else JSON lines), pretty or json.",
     "log_level": "debug, info, warning or error.",

@@ -33,7 +33,7 @@ def show(
     closed: Annotated[bool, "Closed batches, the latest first (default)."] = False,
     rejected: Annotated[bool, "Rejected messages, the latest first."] = False,
     key: Key = None,
-    event_time: Annotated[str | None, "With --key: what became of the messages of this event time, ISO 8601."] = None,
+    event_time: Annotated[str | None, "With --key: what became of the messages with this event time, ISO 8601."] = None,
     type_: Annotated[str | None, "With --event-time: only this type."] = None,
     source: Source = None,
     state: Annotated[
@@ -44,13 +44,13 @@ def show(
     ] = None,
     from_: Annotated[str | None, "Batches and rejected messages from this event time on."] = None,
     to: Annotated[str | None, "Batches and rejected messages before this event time, ISO 8601."] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many to show at most.")] = 10,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number to show.")] = 10,
 ) -> None:
     """Show batches, rejections, what became of a message, a state.
 
-    With --key alone, text has closed batches and then rejected messages. With --key and --event-time it lists every
-    arrival of the message in order: its batch, or why it was rejected and what would have kept it, or that it is not
-    read yet. For an open batch it says why it is open and when it closes.
+    With --key alone, text output lists closed batches and then rejected messages. With --key and --event-time it lists
+    every arrival of the message in order: its batch, or why it was rejected and what would have kept it, or that it has
+    not been read yet. For an open batch it says why it is open and when it closes.
     """
     if state is not None:
         _show_state(call, id, state, key, microbatch, limit)
@@ -60,7 +60,7 @@ def show(
     named_twice = id is not None and (key, source) != (None, None)
     refuse(
         (several, "an ID, --open, --closed, --rejected and --event-time exclude each other", "Give one of them."),
-        (named_twice, "an ID needs no --key and no --source", "Give the ID alone."),
+        (named_twice, "an ID excludes --key and --source", "Give the ID alone."),
         (ranged, "--from and --to apply only to a list", "Leave them out, or leave out the ID or --event-time."),
     )
     start, end = moments.event_range(from_, to)
@@ -69,7 +69,7 @@ def show(
     timeless = event_time is None
     refuse(
         (microbatch is not None, "--microbatch needs --state", of_state),
-        (type_ is not None and timeless, "--type goes with --event-time", f"Give the event time too: {whole}"),
+        (type_ is not None and timeless, "--type needs --event-time", f"Give the event time too: {whole}"),
         (not timeless and key is None, "--event-time needs --key", f"Give the message's key: {whole}"),
     )
     with call.readable_settings() as chosen:
@@ -85,7 +85,7 @@ def show(
         if key is not None and not (open_ or closed or rejected):
             rows += _find_rows(chosen, None, "rejected", conditions)
     if not rows:
-        print_line("Nothing like this in the ledger.")
+        print_line("Nothing in the ledger matches.")
     for row in rows:
         show_one = _print_rejected if "reason" in row else _print_batch
         show_one(row, whole=id is not None)
@@ -100,7 +100,7 @@ def _show_state(
     if place is None:
         raise SettingsError(
             "--state needs a topology",
-            "Write for example: windrow show words:topology --state counts --key be --microbatch 12.",
+            "For example: windrow show words:topology --state counts --key be --microbatch 12.",
         )
     topology = import_topology(place)
     keys = None if key is None else [_key(topology, state, key)]
@@ -205,7 +205,7 @@ def _print_rejected(row: dict[str, Any], whole: bool) -> None:
     print_line(f"    {event_time}  {type_}  received at {received_at}  {_payload(row['payload'])}")
     if row["floor_raise_us"]:
         raised = row["floor_raise_us"] / 1_000_000
-        print_line(f"    its source's clock stood {raised:.3f} s after its arrival already")
+        print_line(f"    the floor of its source raised its processing time by {raised:.3f} s")
 
 
 def _place(row: dict[str, Any], whole: bool) -> Iterator[str]:

@@ -40,9 +40,9 @@ WORST = 10  # sources, unless all are asked for
 
 FailIf = Annotated[
     list[str] | None,
-    "End with status 1 when this holds; may be repeated. lag>5m, lag_messages>100000, lag_versions, "
+    "End with status 1 when this condition holds; may be repeated. lag>5m, lag_messages>100000, lag_versions, "
     "open_batches, open_messages, oldest_open_age>1h, rejected>0, rejected_recently, depot_rewritten, "
-    "kafka_lag>100, paused; with > >= < <= ==. A topology has no open_batches, open_messages, oldest_open_age and "
+    "kafka_lag>100, paused; with > >= < <= ==. A topology has no open_batches, open_messages, oldest_open_age or "
     "kafka_lag.",
 ]
 # The columns that --history shows if they have a value, and their heads.
@@ -69,28 +69,29 @@ HISTORY = {
 def status(
     call: CommandContext,
     topology: TopologyArgument = None,
-    watch: Annotated[bool, "Refresh until Ctrl-C; with --json one document a line."] = False,
-    interval: Annotated[str | None, f"With --watch: time between two looks. Default: {EVERY}."] = None,
+    watch: Annotated[bool, "Refresh until Ctrl-C; with --json one document per line."] = False,
+    interval: Annotated[str | None, f"With --watch: refresh interval. Default: {EVERY}."] = None,
     fail_if: FailIf = None,
     kafka: Annotated[bool, "Ask the broker of [kafka] how far the depot is behind its topics."] = False,
     history: Annotated[
         int | None,
-        typer.Option(min=1, help="Show the last so many microbatches instead, with their phases."),
+        typer.Option(min=1, help="Show this many of the last microbatches instead, with their phases."),
     ] = None,
     sources: Annotated[bool, f"Show all sources, not just the worst {WORST}."] = False,
 ) -> int:
-    """Show what waits, clocks, batches, rejections and microbatches.
+    """Show backlog, clocks, batches, rejections and microbatches.
 
-    Of many sources it shows the worst. With --watch a terminal shows it live; a pipe or file gets a line each time.
+    If there are many sources, it shows only the worst. With --watch a terminal shows it live; a pipe or file gets a
+    line each time.
     """
     from windrow.reading import alarms
 
     of_batcher = topology is not None and (sources or kafka)
     other = history is not None and (watch or fail_if or kafka or sources)
     refuse(
-        (of_batcher, "--sources and --kafka do not apply to a topology", "They are of the batcher."),
-        (other, "--history goes with no other view", "Leave the others out."),
-        (history is None and interval is not None and not watch, "--interval goes with --watch", "Give both, or none."),
+        (of_batcher, "--sources and --kafka do not apply to a topology", "Leave them out."),
+        (other, "--history excludes --watch, --fail-if, --kafka and --sources", "Leave the others out."),
+        (history is None and interval is not None and not watch, "--interval needs --watch", "Give both, or none."),
     )
     if history is not None:
         _show_history(call, topology, history)
@@ -102,7 +103,7 @@ def status(
         take = partial(_look_at_topology, call, conditions, topology)
     if watch:
         pause = microseconds(interval or EVERY, "--interval")
-        refuse((pause == 0, "--interval is 0", "Leave the tables some time, for example 2s."))
+        refuse((pause == 0, "--interval is 0", "Use a longer interval, for example 2s."))
         return _watch(take, pause, call.json)
     look = take()
     call.answer(look.document, tell=look.print)
@@ -164,9 +165,9 @@ def _look_at_topology(call: CommandContext, alarms: Sequence[Condition], topolog
         *(f"option  {name} = {value}" for name, value in status.options.items()),
     ]
     for wait in status.waits:
-        stands = f"it stands at {wait.reached}" if wait.reached else "it has read nothing"
+        stands = f"it has reached {wait.reached}" if wait.reached else "it has read nothing"
         lines.append(f"waits   for {wait.topology}, which feeds {wait.depot}: {stands}, since {wait.since}")
-    gone = "was read before and is no longer one of the topology; its place is kept"
+    gone = "was read before but is no longer part of the topology; its position is kept"
     remarks = [f"depot {name} {gone}" for name in status.former_depots]
     what = f"topology {status.topology}"
     return _look(status, alarms, now, what=what, lines=lines, line=states, remarks=remarks, named=True)
@@ -226,7 +227,7 @@ def _describe_changes(depot: DepotStatus, named: bool) -> list[str]:
     """Say where the next run will stop, if known, and which versions were skipped."""
     stop, skipped, of_depot = depot.changed_version, depot.skipped_versions, f"{depot.name}:" if named else ""
     which = f"version{'s' * (len(skipped) > 1)} {', '.join(map(str, skipped))}"
-    what = f"depot version {stop} removed or changed rows: the next run stops there, unless it ignores that"
+    what = f"depot version {stop} removed or changed rows: the next run stops there, unless changes are ignored"
     return [
         *([f"stop    {what}; `windrow run --skip-version {of_depot}{stop}` skips it"] if stop is not None else []),
         *([f"skipped depot {which}: none of the rows were read"] if skipped else []),

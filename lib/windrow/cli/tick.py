@@ -20,15 +20,15 @@ def tick(
     to: Annotated[str | None, "Raise the floor of every source to this time, ISO 8601."] = None,
     all_: Annotated[bool, "Close everything that is open (a flush), each source at its clock."] = False,
 ) -> None:
-    """Close what is overdue, or with --all what is open.
+    """Close overdue batches, or with --all every open batch.
 
-    That is now, or at the time --to. The ledger records the tick, and a replay repeats it. With --all, messages from
-    before the clock of their source are too old afterwards. For a topology it fires the events that are due; a topology
-    has no clocks for --to and --all.
+    It closes what is overdue now, or at the time --to. The ledger records the tick, and a replay repeats it. After
+    --all, messages from before the clock of their source are too old. For a topology it fires the events that are due;
+    a topology has no clocks for --to and --all.
     """
     moment = None if to is None else moments.microseconds(to, "--to")
     if all_ and (topology is not None or to is not None):
-        raise SettingsError("--all goes with no topology and no --to", "Leave one of them out.")
+        raise SettingsError("--all cannot be combined with a topology or --to", "Leave one of them out.")
     if topology is not None:
         result = call.find_topology(topology)
         run_topology(call, result, call.settings(), lambda runner: runner.tick(moment), nothing="Nothing due.")

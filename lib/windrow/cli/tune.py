@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from windrow.reading.tuning import Advice, Trial
 
 MOST = 1_000_000
-Durations = Annotated[str | None, typer.Option(help="Durations with commas between. Default: to suit the messages.")]
+Durations = Annotated[str | None, typer.Option(help="Comma-separated durations. Default: to suit the messages.")]
 
 
 @command("config depot engine", example="windrow tune --windows 5s,10s,30s --delays 1s,5s,20s --out tuning.html")
@@ -40,8 +40,8 @@ def tune(
     source: Source = None,
     from_: Annotated[str | None, "Messages received at this time or later."] = None,
     to: Annotated[str | None, "Messages received before this time, ISO 8601."] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Try the last so many messages.")] = MOST,
-    out: Annotated[Path | None, "A picture of it as well: .html, .png, .svg or .json."] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Use this many of the latest messages.")] = MOST,
+    out: Annotated[Path | None, "Also draw a picture: .html, .png, .svg or .json."] = None,
 ) -> None:
     """Try other windows and delays on the messages of the depot.
 
@@ -125,7 +125,7 @@ def _tell_delays(rows: list[dict[str, Any]], rules: Rules, advice: Advice, best:
     _print(DELAYS, [(*_delay_cells(row), marks.get(row["max_delay_us"], "")) for row in rows])
     print_line("rejected: messages in no batch; wait: until a batch can close, for half of the messages and 95 %;")
     print_line(
-        f"now: as it is; enough: the shortest max_delay here that keeps {advice.keep_percent:g} %{_explain_stars(rows)}"
+        f"now: in force; enough: the shortest max_delay here that keeps {advice.keep_percent:g} %{_explain_stars(rows)}"
     )
     if rows[-1]["duplicate"]:
         twice = f"{rows[-1]['duplicate']:,} of the {rows[-1]['rejected']:,}"

@@ -20,15 +20,15 @@ MIN_SECONDS = 0.1  # a guess: browsers do not ask more often
 def ui(
     call: CommandContext,
     topology: TopologyArgument = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0: any that is free.")] = 0,
-    interval: Annotated[str, "Renew the page at this interval."] = "5s",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0: any free port.")] = 0,
+    interval: Annotated[str, "Refresh the page at this interval."] = "5s",
     duration: Annotated[str | None, "Stop after this long. Default: never."] = None,
     allow_changes: Annotated[bool, "Show buttons that pause, resume and set options."] = False,
 ) -> None:
     """Serve the report live to a browser on this machine.
 
-    It also shows streams and batches, and what became of a message. The printed address has a secret: only those who
-    know it can look. Ctrl-C ends the server. It needs the extra `ui`; pictures need `plot`.
+    It also shows streams and batches, and what became of a message. The printed address contains a secret; nobody can
+    open the page without it. Ctrl-C ends the server. It needs the extra `ui`; pictures need `plot`.
     """
     from windrow.cli.watching import stop_on_signals
     from windrow.ui import BatcherView, Server, TopologyView

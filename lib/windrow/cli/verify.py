@@ -39,7 +39,7 @@ def verify(
             help="Derive the batches again for at most this many messages, the smallest streams first.",
         ),
     ] = MAX_MESSAGES,
-    all_: Annotated[bool, "Derive the batches again of all streams."] = False,
+    all_: Annotated[bool, "Derive the batches of all streams again."] = False,
     since: Annotated[
         int | None,
         typer.Option(
@@ -47,7 +47,7 @@ def verify(
             help="Check what came after this ledger version; 0: everything. Default: the one in `[verify] record`.",
         ),
     ] = None,
-    strict: Annotated[bool, "Exit status 1 also where something could not be checked."] = False,
+    strict: Annotated[bool, "Exit status 1 also if something could not be checked."] = False,
     replay: Annotated[bool, "For a topology: run its microbatches again, and compare the states."] = False,
 ) -> int:
     """Check that the ledger holds every message exactly once.
@@ -55,17 +55,17 @@ def verify(
     It looks for each message of the depot in the ledger. Code that is independent of the batcher then derives from the
     log the processing times, the rejections with their reasons and the batches of each stream, message by message, and
     compares them with the ledger. Exit status 1 on any difference. For a topology it checks that each row of its depots
-    was taken once, and that the files of its states are sound.
+    was read once, and that the files of its states are intact.
     """
     if topology is not None:
         of_batcher = ledger_version or all_ or max_messages != MAX_MESSAGES or since is not None
         names = "--ledger-version, --since, --max-messages and --all"
-        refuse((of_batcher, f"{names} do not apply to a topology", "--replay and --strict do."))
+        refuse((of_batcher, f"{names} do not apply to a topology", "Only --replay and --strict apply."))
         return _of_topology(call, topology, replay, strict)
     both = ledger_version and since is not None
     refuse(
         (replay, "--replay needs a topology", "To replay the ledger of the batcher, use `windrow replay`."),
-        (both, "--since does not go with --ledger-version", "--since is about the latest version."),
+        (both, "--since and --ledger-version exclude each other", "--since checks the latest version."),
     )
     return _of_batcher(call, ledger_version, since, None if all_ else max_messages, strict)
 
@@ -91,9 +91,9 @@ def _of_topology(call: CommandContext, topology: str, replay: bool, strict: bool
 
 def _books_of_topology(report: TopologyReport) -> Iterator[str]:
     for depot in report.depots:
-        counted = "not counted" if depot.depot_row_count is None else f"{depot.depot_row_count:,} there"
+        counted = "not counted" if depot.depot_row_count is None else f"{depot.depot_row_count:,} in the depot"
         versions = "nothing read" if depot.first is None else f"versions {depot.first} to {depot.last}"
-        yield f"depot {depot.name}, {versions}: {pluralize(depot.recorded_row_count, 'row')} taken, {counted}"
+        yield f"depot {depot.name}, {versions}: {pluralize(depot.recorded_row_count, 'row')} recorded, {counted}"
     for state in report.states:
         again = "" if state.replayed is None else f"; replayed {state.replayed[:16]}"
         content = f"{pluralize(state.row_count, 'row')} in {pluralize(state.file_count, 'file')}"
@@ -135,7 +135,7 @@ def _of_batcher(
             return 3
         status = _answer(call, report, _books_of_batcher(report), strict)
         if record and write_record(report, record, datetime.now(UTC)) and not call.json:
-            print_line(f"recorded in {record}: the next one goes on from here")
+            print_line(f"recorded in {record}: the next run continues from here")
     return status
 
 
@@ -155,9 +155,9 @@ def _how_far(standing: VerifyProgress) -> str:
 
 def _describe_reliance(report: Report) -> Iterator[str]:
     if report.since_refused:
-        yield f"everything was verified, for there is nothing to rely on: {report.since_refused}"
+        yield f"everything was verified, because there is nothing to rely on: {report.since_refused}"
     if since := report.since:
-        recorded = f"verified on {since.verified_at}" if since.verified_at else "of which there is no record"
+        recorded = f"verified on {since.verified_at}" if since.verified_at else "without a record"
         yield (
             f"relies on ledger version {since.ledger_version}, {recorded}: microbatches up to {since.microbatch:,}, "
             f"depot up to version {since.depot_version:,}; open then: "
@@ -203,6 +203,6 @@ def _print(report: ReportStatus, books: Iterator[str]) -> None:
         print_line(f"  expected {difference.expected}, found {difference.found}")
         for example in difference.examples[:3]:
             print_line(f"    {example}")
-    unchecked = "[yellow]not checked: what is named above; in the rest no difference[/yellow]"
+    unchecked = "[yellow]not checked: see above; no difference in the rest[/yellow]"
     good = "[green]no difference[/green]" if report.complete else unchecked
     print_markup(good if report.ok else f"[red]{pluralize(len(report.differences), 'difference')}[/red]")

@@ -46,7 +46,7 @@ def save(report: Report, path: str | Path) -> int:
 def require_page(path: str | Path) -> None:
     """Raise SettingsError unless `path` has a page's extension, MissingExtraError unless a page can be written."""
     if Path(path).suffix not in {".html", ".htm"}:
-        raise SettingsError(f"{str(path)!r} does not end like a page", "Use .html.")
+        raise SettingsError(f"{str(path)!r} is not an .html file", "Use .html.")
     if find_spec("jinja2") is None:
         raise MissingExtraError("reports need jinja2", "pip install 'windrow-delta[report]'")
 

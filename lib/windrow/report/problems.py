@@ -90,7 +90,7 @@ def _rejecting(row: RejectedSource) -> Problem:
     share = f"{row.message_count:,} of {pluralize(row.read, 'message')}"
     message = f"{share} of {name_text(row.source)} were rejected: {reason_text(row)}"
     clock = f" {WRONG_CLOCK}" if row.reason in OFF else ""
-    which = "The one that missed by most: " if row.missed_by_us else ""
+    which = "The worst case: " if row.missed_by_us else ""
     hint = f"{which}{row.explanation.reason}; {row.explanation.hint}.{clock}"
     level: Level = "warning" if row.message_count >= MIN_COUNT and 2 * row.message_count > row.read else "note"
     return Problem(level, f"rejected-{row.reason}", message, hint, row.since)

@@ -75,7 +75,7 @@ def batcher_tiles(status: BatcherStatus, now: int) -> list[Tile]:
         Tile(
             "rejected",
             f"{totals.rejected:,}",
-            "" if most is None else f"{_percent(totals.rejected, totals.message_count)}, most {most.reason}",
+            "" if most is None else f"{_percent(totals.rejected, totals.message_count)}, mostly {most.reason}",
         ),
         *_waiting(status, now),
     ]
@@ -98,7 +98,7 @@ def rejections(rejected: RejectedSources, needed: Sequence[str]) -> Table:
         [_rejection(row, drawn) for row in rejected.worst],
         notes=[*needed, *more],
         numbers=(1,),
-        empty="No message is rejected.",
+        empty="No message was rejected.",
     )
 
 
@@ -111,9 +111,7 @@ def sources(clocks: Sequence[SourceClock], rejected: RejectedSources) -> Table:
     """Return the clocks of the sources, furthest behind first."""
     behind = furthest_behind(clocks)
     more = len(clocks) - len(behind)
-    notes = [
-        "Those furthest behind first. A clock is the latest processing time of a source; batches close by its floor."
-    ]
+    notes = ["Furthest behind first. A clock is the latest processing time of a source; batches close by its floor."]
     if more:
         notes.append(f"{more:,} more are left out; `windrow status --sources` shows all.")
     return Table(
@@ -162,7 +160,7 @@ def microbatches(history: pa.Table | None) -> Table:
     cells = [
         (
             str(row["microbatch"]),
-            f"{row['kind']}{' (tried again)' if row['attempt'] > 1 else ''}",
+            f"{row['kind']}{' (retry)' if row['attempt'] > 1 else ''}",
             *(row[name] or "" for name in depots),
             f"{row['started_at'].astimezone(UTC):%Y-%m-%d %H:%M:%S}",
             *("" if row[name] is None else f"{row[name]:,.0f}" for name in figures),
@@ -193,7 +191,7 @@ def depots(status: Status) -> Table:
     reach = status.ledger.readable_range
     rows.append(("ledger", status.ledger.path, f"{status.ledger.version:,}", "", "", "", f"{reach.version:,}",
                  reach.retention or ""))  # fmt: skip
-    heads = ("table", "path", "version", "read up to", "versions wait", "skipped", "readable from", "files kept for")
+    heads = ("table", "path", "version", "read up to", "versions waiting", "skipped", "readable from", "files kept for")
     return Table("tables", "Tables", heads, rows, numbers=(2, 3, 4, 6))
 
 
@@ -221,7 +219,7 @@ def topology_tables(status: TopologyStatus) -> list[Table]:
         Table("due", "Events and timers", ("event", "due at"), due),
         Table("waits", "Waits for other topologies", ("depot", "fed by", "has reached", "since"), waits),
         Table("options", "Options", ("option", "value"), [*status.options.items()]),
-        Table("former", "Depots that were read before", ("depot",), [(name,) for name in status.former_depots]),
+        Table("former", "Former depots", ("depot",), [(name,) for name in status.former_depots]),
     ]
     return tables[:1] + [table for table in tables[1:] if table.rows]
 
@@ -247,7 +245,7 @@ def _waiting(status: Status, now: int) -> list[Tile]:
     waits, lag = status.versions_waiting, status.lag
     figure = "nothing" if not waits else "messages" if lag.message_count is None else f"{lag.message_count:,}"
     oldest = f"the oldest for {_rough(round(lag.seconds * SECOND))}" if waits else ""
-    tiles = [Tile("waits to be read", figure, oldest)]
+    tiles = [Tile("waiting to be read", figure, oldest)]
     if status.microbatches:
         began = status.microbatches[0].started_at
         ago = _rough(max(0, now - microseconds(began, "started_at")))

@@ -20,17 +20,17 @@ class MqttSettings(SettingsSection):
 
     broker: str = Field("127.0.0.1", description="HOST or HOST:PORT, with TLS mqtts://HOST or mqtts://HOST:PORT")
     topics: list[str] = Field(default_factory=list, description="topic patterns, e.g. plant/{key}/{type...}")
-    client_id: str = Field("windrow-bridge", min_length=1, description="the session of this bridge; keep it")
+    client_id: str = Field("windrow-bridge", min_length=1, description="the session of this bridge; do not change it")
     share_name: str = Field("", description="name of a shared subscription; empty: none")
     event_time: str = Field("arrival", description="arrival, collectd, or json:FIELD of the payload")
     username: str = Field("", description="empty: none")
-    password: SecretStr = Field(SecretStr(""), description="file:PATH of its file, or better in WINDROW_MQTT__PASSWORD")
-    ca_file: str = Field("", description="certificates that are trusted; empty: those of the system")
+    password: SecretStr = Field(
+        SecretStr(""), description="file:PATH of a file with it; or better, set WINDROW_MQTT__PASSWORD"
+    )
+    ca_file: str = Field("", description="trusted CA certificates; empty: those of the system")
     certificate_file: str = Field("", description="certificate of this client; empty: none")
     key_file: str = Field("", description="its private key, without a passphrase")
-    receive_maximum: int = Field(
-        1_000, ge=1, le=65_535, description="most messages that wait for their acknowledgement"
-    )
+    receive_maximum: int = Field(1_000, ge=1, le=65_535, description="maximum number of unacknowledged messages")
 
     @property
     def tls(self) -> bool:
@@ -63,23 +63,25 @@ class KafkaSettings(SettingsSection):
     """`[kafka]`: the topics from which `windrow bridge kafka` reads messages."""
 
     bootstrap_servers: str = Field(
-        "127.0.0.1:9092", min_length=1, description="HOST:PORT of some brokers, with commas between"
+        "127.0.0.1:9092", min_length=1, description="HOST:PORT of some brokers, comma-separated"
     )
     topics: list[str] = Field(default_factory=list, description="topics; one that begins with ^ is a pattern")
     group_id: str = Field(
         "windrow-bridge", min_length=1, description="consumer group, whose workers share the partitions"
     )
     start_from: str = Field(
-        "earliest", description="of a new partition: earliest, latest or timestamp:2026-01-31T12:00:00Z"
+        "earliest", description="where a new partition begins: earliest, latest or timestamp:2026-01-31T12:00:00Z"
     )
     field_map: list[str] = Field(
-        default_factory=list, description="what fills columns, e.g. key=device; see docs/howto/kafka.md"
+        default_factory=list, description="how columns are filled, e.g. key=device; see docs/howto/kafka.md"
     )
     event_time: str = Field("arrival", description="arrival (Kafka's timestamp), collectd, or json:FIELD of the value")
     password: SecretStr = Field(
-        SecretStr(""), description="file:PATH of its file, or better in WINDROW_KAFKA__PASSWORD"
+        SecretStr(""), description="file:PATH of a file with it; or better, set WINDROW_KAFKA__PASSWORD"
     )
-    properties: dict[str, SecretStr] = Field(default_factory=dict, description="of librdkafka: security.protocol, ...")
+    properties: dict[str, SecretStr] = Field(
+        default_factory=dict, description="properties of librdkafka: security.protocol, ..."
+    )
 
 
 def split_address(broker: str) -> tuple[str, int]:

@@ -33,9 +33,9 @@ def _hint(path: Path, error: str) -> str:
     if re.search(r"^depot\s*=", text, re.MULTILINE) and re.search(r"^\[depot[].]", text, re.MULTILINE):
         return 'With [depot.columns], write [depot] and table = "..." in place of depot = "...".'
     if "overwrite" in error or "twice" in error:
-        return "A line above sets the same: keep one of the two."
+        return "An earlier line has the same key: keep one of the two."
     if "Invalid value" in error or "Expected newline" in error:
-        return 'Text stands in quotes, as in window = "10s".'
+        return 'Put text in quotes, as in window = "10s".'
     return "See the example that `windrow init` writes."
 
 
@@ -62,7 +62,7 @@ def combine_errors(errors: Sequence[UsageError]) -> UsageError:
     if not others:
         return first
     lines = [f"\n{error.message}. {error.hint}" for error in errors]
-    return SettingsError(f"{len(errors)} settings are wrong{''.join(lines)}")
+    return SettingsError(f"{len(errors)} settings are invalid{''.join(lines)}")
 
 
 def with_location(error: UsageError, path: Path | None) -> UsageError:
@@ -105,7 +105,7 @@ def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
     known = {"table": "depot", "columns": "depot_columns"}
     for name in depot:
         if name not in known:
-            raise SettingsError(f"unknown setting 'depot.{name}'", "[depot] has table and columns.")
+            raise SettingsError(f"unknown setting 'depot.{name}'", "Use only table and columns in [depot].")
     rest = {name: value for name, value in content.items() if name != "depot"}
     return rest | {known[name]: value for name, value in depot.items()}
 

@@ -15,7 +15,7 @@ class ProducerSettings(SettingsSection):
     """`[producer]`: how sent messages become commits."""
 
     linger: Duration = Field("100ms", description="how long a message waits for others to share its commit")  # type: ignore[assignment]
-    max_commit_rows: Count = Field(10_000, description="so many messages are committed without waiting")
+    max_commit_rows: Count = Field(10_000, description="this many messages are committed without waiting")
     max_message_bytes: Count = Field(1_048_576, description="a larger message is refused")
     batch_by: Literal["", "source", "key", "type"] = Field(
         "", description="messages sent one by one share a commit only with the same value of this column"

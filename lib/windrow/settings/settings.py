@@ -58,7 +58,7 @@ class RulesSettings(SettingsSection):
         "split", description="what a second message of a type does to its window: split or keep"
     )
     split_at: SplitAt = Field("message", description="where it splits: at the later message, or at the midpoint")
-    window_offset: Duration = Field("0s", description="aligned: windows begin at multiples of window, moved by this")  # type: ignore[assignment]
+    window_offset: Duration = Field("0s", description="aligned: windows begin at multiples of window, shifted by this")  # type: ignore[assignment]
 
     def build(self) -> Rules:
         """Return the rules. Raises RulesError."""
@@ -74,7 +74,7 @@ class IngestSettings(SettingsSection):
 class RunSettings(SettingsSection):
     """`[run]`: the loop."""
 
-    trigger_interval: Duration = Field("10s", description="with run --interval: time between two looks at the depot")  # type: ignore[assignment]
+    trigger_interval: Duration = Field("10s", description="with run --interval: time between two polls of the depot")  # type: ignore[assignment]
     maintenance_interval: OptionalDuration = Field(
         "1h", description="with run --interval: how often tables are maintained, or never"
     )  # type: ignore[assignment]
@@ -87,21 +87,21 @@ class MaintainSettings(SettingsSection):
         "own", description="which depots are maintained: own (created by Windrow), always or never"
     )
     other_ledgers: tuple[str, ...] = Field(
-        (), description="other ledgers on this depot; what they have not read is kept"
+        (), description="other ledgers on this depot; files that they have yet to read are kept"
     )
 
 
 class VerifySettings(SettingsSection):
     """`[verify]`: what `windrow verify` remembers."""
 
-    record: str = Field("", description="file for what was verified, from which the next one goes on; empty: none")
+    record: str = Field("", description="file of what was verified, from which the next run continues; empty: none")
 
 
 class LogSettings(SettingsSection):
     """`[log]`: what a run writes on standard error."""
 
     format: Literal["auto", "pretty", "json"] = Field("auto", description="auto: pretty on a terminal, else JSON lines")
-    level: Literal["debug", "info", "warning", "error"] = Field("info", description="the lowest level that is written")
+    level: Literal["debug", "info", "warning", "error"] = Field("info", description="the lowest level to write")
 
 
 class MetricsSettings(SettingsSection):
@@ -110,7 +110,7 @@ class MetricsSettings(SettingsSection):
     prometheus_port: int = Field(0, ge=0, le=65_535, description="Prometheus metrics on this port of 127.0.0.1; 0: off")
     textfile: str = Field("", description="file for node exporter's textfile collector, *.prom; empty: off")
     opentelemetry: bool = Field(False, description="a span for each microbatch, to the SDK of the process")
-    openlineage: bool = Field(False, description="an OpenLineage event for each microbatch, as the environment says")
+    openlineage: bool = Field(False, description="an OpenLineage event for each microbatch, set up in the environment")
 
 
 class Variables(EnvSettingsSource):
@@ -148,19 +148,19 @@ class Settings(BaseSettings):
     views_schema: str = Field("", description="schema of the views over a catalog ledger; empty: the ledger's own")
     checkpoint_location: str = Field("", description="directory for Spark's disposable checkpoints; empty: Spark's own")
     engine: Literal["auto", "spark", "embedded"] = Field(
-        "auto", description="auto: spark where a session is given or pyspark and Java are there, else embedded"
+        "auto", description="auto: spark if a session is given or pyspark and Java are installed, else embedded"
     )
     start_from: str = Field("beginning", description="where a new ledger begins in the depot; see docs/settings.md")
-    max_messages: Count = Field(1_000_000, description="messages of a microbatch, in whole depot versions")
+    max_messages: Count = Field(1_000_000, description="messages per microbatch, in whole depot versions")
     max_driver_messages: int = Field(
         default_factory=driver_messages,
         ge=0,
-        description="new messages and a quarter of open ones; above it executors process; less below 4 GB of memory",
+        description="new plus a quarter of open messages; above this, executors process; lower below 4 GB of memory",
     )
     max_memory_bytes: int = Field(
         1_000_000_000,
         ge=1_000_000,
-        description="a larger depot version (embedded engine) or ledger (to read it) is processed in parts",
+        description="a larger depot version (embedded engine) or ledger (when read) is processed in parts",
     )
     idle_timeout: OptionalDuration = Field(
         "10s", description="how long a silent source keeps overdue batches open, or never"
@@ -175,11 +175,11 @@ class Settings(BaseSettings):
     commit: Literal["merge", "files"] = Field(
         "merge", description="how Spark commits: merge, or files for a ledger with a path, which tasks write themselves"
     )
-    fold_commits: Count = Field(32, description="commits after which a ledger drops versions that do not count")
+    fold_commits: Count = Field(32, description="commits after which a ledger drops obsolete versions")
     fold_rows: Count = Field(
-        10_000, description="fewer such versions than this are never too many, more are if most versions do not count"
+        10_000, description="above this many obsolete versions, fold as soon as they outnumber the rows that count"
     )
-    max_retries: int = Field(5, ge=0, description="how often a failing microbatch is tried again")
+    max_retries: int = Field(5, ge=0, description="how often a failing microbatch is retried")
     storage_options: dict[str, SecretStr] = Field(
         default_factory=dict, description="for object stores: what the environment lacks, e.g. AWS_REGION"
     )

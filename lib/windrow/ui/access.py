@@ -61,13 +61,13 @@ class Access:
             return Refusal(421, f"this server is not {host or 'a server without a name'}", f"Open {self.hosts[0]}.")
         # guard: secret
         if not compare_digest((secret or cookies.get(self.cookie, "")).encode(), self.secret.encode()):
-            return Refusal(403, "the address has no secret", "Open the address that `windrow ui` printed.")
+            return Refusal(403, "the address lacks the secret", "Open the address that `windrow ui` printed.")
         if method in {"GET", "HEAD"}:
             return None
         # guard: changes-allowed
         if not self.allows_changes:
-            return Refusal(403, "this page changes nothing", "Start `windrow ui` with --allow-changes.")
+            return Refusal(403, "this page is read-only", "Start `windrow ui` with --allow-changes.")
         # guard: own-origin
         if headers.get("origin") not in {f"http://{host}" for host in self.hosts}:
-            return Refusal(403, "the change does not come from a page of this server", "Use the button on the page.")
+            return Refusal(403, "the request does not come from a page of this server", "Use the button on the page.")
         return None

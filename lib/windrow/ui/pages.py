@@ -79,7 +79,7 @@ def message_page(settings: Settings, values: Values) -> Page:
     """Read what became of the messages of a key at an event time (ISO 8601). Raises NotFoundError, SettingsError."""
     if not values.keys() >= {"key", "event_time"}:
         hint = "Fill in both; a time looks like 2026-01-31T12:00:07.2Z."
-        raise SettingsError("a message is found by its key and event time", hint)
+        raise SettingsError("a message is identified by its key and event time", hint)
     key, at = values["key"], timestamps.microseconds(values["event_time"], "the event time")
     of = values.get("type"), values.get("source"), settings.depot_columns
     arrivals = reading.trace(settings.depot, settings.ledger, key, at, *of)
@@ -120,7 +120,7 @@ def _batch_table(name: str, title: str, rows: list[dict[str, Any]], empty: str) 
 def _rejection_table(rows: list[dict[str, Any]]) -> Table:
     cells = [(*_message_cells(row), row["reason"], str(row["microbatch"])) for row in rows]
     heads = ("event time", "type", "received", "payload", "reason", "microbatch")
-    empty = "No message is rejected."
+    empty = "No message was rejected."
     return Table("rejected", "Last rejected messages", heads, cells, numbers=(5,), shown=MAX_ROWS, empty=empty)
 
 

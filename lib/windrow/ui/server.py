@@ -128,7 +128,7 @@ class Server:
         def answer(request: Request) -> Response:
             with self._reading, self._view.reads() as settings:
                 if settings is None:
-                    raise NotFoundError("a topology has no streams and batches", "Look at its states: `windrow show`.")
+                    raise NotFoundError("a topology has no streams or batches", "Look at its states: `windrow show`.")
                 page = read(settings, {name: value for name, value in request.query_params.items() if value})
             return self._render("tables.html", title=page.title, tables=page.tables)
 

@@ -89,7 +89,7 @@ def check_settings(settings: Settings, engine: str) -> Iterator[Finding]:
         skew = format_duration(settings.max_clock_skew)
         yield warning(
             "max-clock-skew",
-            f"max_clock_skew is {skew}: one stamp that far ahead makes its whole source late for as long",
+            f"max_clock_skew is {skew}: one stamp that far ahead makes all messages of its source late for that long",
             'Keep it as short as the clocks allow, such as "5m".',
         )
 

@@ -71,7 +71,7 @@ def check_readable(depot: OpenDepot) -> Iterator[Finding]:
         yield error("depot-readable", message, f"The versions in between are lost. {again}")
     elif failed:
         message = f"delta-rs cannot read all unread versions up to {latest}: {failed}"
-        hint = "Bring back what is missing; a table feature that delta-rs does not know needs DROP FEATURE, or Spark."
+        hint = "Restore what is missing; a table feature that delta-rs does not know needs DROP FEATURE, or Spark."
         yield (warning if depot.engine == "spark" else error)("depot-readable", message, hint)
     else:
         read = f"the ledger has read up to {then - 1}" if then else "the ledger has read nothing yet"

@@ -33,8 +33,8 @@ MIN_FREE_BYTES = 1 << 30
 TOLERANCE_US = 5 * UNITS["s"]  # a guess: clocks set by NTP differ less
 STAMPS = "max.received_at"
 LOST = {
-    "depot": "Bring them back from a copy. The ledger has the messages that it has read.",
-    "ledger": "Bring them back from a copy; or make a new ledger from the depot (`windrow replay --into`).",
+    "depot": "Restore them from a copy. The ledger has the messages that it has read.",
+    "ledger": "Restore them from a copy; or make a new ledger from the depot (`windrow replay --into`).",
 }
 
 
@@ -60,7 +60,7 @@ def check_data_files(role: str, table: DeltaTable) -> Iterator[Finding]:
         message = f"{len(wrong):,} of {len(added):,} data files are gone or have another size, such as {wrong[0]}"
         yield error("storage-files", f"{role}: {message}", LOST[role])
     else:
-        yield ok("storage-files", f"{role}: all {len(added):,} data files are there")
+        yield ok("storage-files", f"{role}: all {len(added):,} data files are present")
 
 
 def check_commits(role: str, table: TableLog, version: int, now: int) -> Iterator[Finding]:
@@ -103,7 +103,7 @@ def file_system_type(path: Path, mounts: str) -> str | None:
 def _local(role: str, path: Path, kind: str | None) -> Finding:
     where = f"{role}: {path}" + (f" ({kind})" if kind else "")
     if kind in NETWORK or (kind or "").startswith("fuse."):
-        message = f"{where} is a network file system, whose locks and renames may not exclude other machines"
+        message = f"{where} is on a network file system, whose locks and renames may not exclude other machines"
         return warning("storage", message, "Use one process per table there, or a local disk, or an object store.")
     if kind in VOLATILE:
         return warning("storage", f"{where} is lost when the machine stops", "Move it to a disk, unless it is a trial.")
@@ -113,7 +113,10 @@ def _local(role: str, path: Path, kind: str | None) -> Finding:
 def _elsewhere(role: str, location: str) -> Finding:
     scheme = location.partition(":")[0].lower()
     if is_catalog_name(location):
-        return ok("storage", f"{role}: {location}, a catalog table: the catalog says where it is and who excludes whom")
+        return ok(
+            "storage",
+            f"{role}: {location}, a catalog table: the catalog decides where it is and how writers exclude each other",
+        )
     if scheme in PUT_IF_ABSENT:
         return ok("storage", f"{role}: {location}, whose put-if-absent lets one of two commits win")
     hint = "Use one engine and one driver per table, unless its put-if-absent is atomic."

@@ -33,7 +33,7 @@ async function loop() {
     if (!document.hidden && getSelection().isCollapsed) await renew();
     state.textContent = "";
   } catch {
-    state.textContent = "Not renewed: the server does not answer. Start `windrow ui` again.";
+    state.textContent = "Not refreshed: the server does not answer. Start `windrow ui` again.";
   }
   setTimeout(loop, interval);
 }
