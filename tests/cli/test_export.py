@@ -67,7 +67,7 @@ class TestExport:
             (("--out", "mine.csv"), "WINDROW-OUTPUT: mine.csv exists already\nName another file, or add --overwrite"),
             (("--out", "a.csv", "--messages", "--rejected"), "WINDROW-OUTPUT: --messages, --pivot and --rejected"),
             (("--out", "a.csv", "--pivot", "--rejected"), "WINDROW-OUTPUT: --messages, --pivot and --rejected"),
-            (("--out", "a.csv", "--open", "--messages"), "WINDROW-OUTPUT: --open adds open batches"),
+            (("--out", "a.csv", "--open", "--messages"), "WINDROW-OUTPUT: --open goes with neither"),
             (("--out", "a.csv", "--type", "a"), "WINDROW-OUTPUT: --type needs --pivot"),
             (("--out", "-", "--json", "--format", "csv"), "WINDROW-OUTPUT: --json and --out -"),
             (("--out", "a.csv", "--from", "yesterday"), "WINDROW-SETTINGS: --from 'yesterday' is not a time"),

@@ -94,7 +94,7 @@ def test_pause_and_resume(counting: Command) -> None:
     assert "is paused" in counting("pause", "seen:topology").out
     assert "is paused" in counting("run", "seen:topology").out
     assert "nothing is read" in counting("status", "seen:topology").out
-    assert "continues" in counting("resume", "seen:topology").out
+    assert "no longer paused" in counting("resume", "seen:topology").out
     assert "read" in counting("run", "seen:topology").out
 
 

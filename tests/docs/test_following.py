@@ -70,7 +70,7 @@ def test_refuses(follow: Any, text: str, says: str) -> None:
         "```text\nnobody runs this\n```",
         "<!-- not run: it needs a workspace -->\n```scala\nval x = 1\n```",
         "<!-- ends with: 3 -->\n```console\nwindrow status\n```",
-        "```console\n$ windrow init\nWrote windrow.toml. ... there.\n```",
+        "```console\n$ windrow init\nWrote windrow.toml. ... ready.\n```",
         "```console\nwindrow ingest data/*.parquet  # a comment\nWINDROW_RULES__WINDOW=20s windrow run\n```",
         "<!-- file: job.py -->\n```python\nprint(6 * 7)\n```\n<!-- prints: 42 -->\n```console\npython job.py\n```",
         "<!-- given: x = 7 -->\n<!-- prints: 8 -->\n```python\nprint(x + 1)\n```",
