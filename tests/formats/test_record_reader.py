@@ -353,7 +353,7 @@ def test_one_name_twice(register: Any) -> None:
     """A name that two packages register is an error that names both."""
     settings = register("by_line")
     register("counted", "other")
-    with pytest.raises(SettingsError, match="the packages odd and other both have a format 'odd'"):
+    with pytest.raises(SettingsError, match="the packages odd and other both provide a format 'odd'"):
         format_of(FormatSettings(**settings))
 
 

@@ -487,7 +487,7 @@ def test_function_that_fails(tmp_path: Path) -> None:
         (lambda state: state.get(), "get of the state bad needs keys"),
         (lambda state: state.delete(pa.table({"key": ["x"]})), "lacks the column 'name'"),
         (lambda state: state.combine(amounts, counts="count"), "has no value 'counts'"),
-        (lambda state: state.combine(amounts, count=("amounts", "sum")), "a column 'amounts' that is not there"),
+        (lambda state: state.combine(amounts, count=("amounts", "sum")), "a column 'amounts' that does not exist"),
         (lambda state: state.combine(amounts, count=("amount", "median")), "cannot read count="),
         (lambda state: state.combine(amounts), "combines nothing"),
     ):
