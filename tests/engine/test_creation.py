@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -25,6 +26,7 @@ from windrow.model import tables
 from windrow.runtime.ledger_state import DepotPosition, first_rows
 
 AT_ONCE, TRIES = 3, 5
+PROCESSORS = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
 
 
 def no_lock(*_: object, **__: object) -> AbstractContextManager[None]:
@@ -53,7 +55,7 @@ def after(made: Thread, rows: pa.Table) -> Iterator[pa.RecordBatch]:
     yield from rows.to_batches()
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) == 1, reason="on one processor delta-rs has one thread, which waits")
+@pytest.mark.skipif(PROCESSORS == 1, reason="on one processor delta-rs has one thread, which waits")
 def test_ledger(tmp_path: Path) -> None:
     """
     Whoever creates a ledger while another one has done it leaves it as it is: one version, one progress row.
