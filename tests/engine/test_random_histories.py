@@ -9,6 +9,8 @@ import pytest
 from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.engine.random_histories import play_and_compare
 
+pytestmark = pytest.mark.filterwarnings("ignore::windrow.batching.rules.ShortWindowWarning")
+
 SOME = 100  # histories of a ledger, which takes as long with ten
 
 
