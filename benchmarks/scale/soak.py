@@ -247,4 +247,4 @@ def draw(minutes: Sequence[Minute], file: Path) -> None:
             for name, title in figures.items()
         ]
         panels.append(alt.hconcat(*lines))
-    alt.vconcat(*panels).save(str(file), scale_factor=1.5)
+    alt.vconcat(*panels).save(str(file), scale_factor=1)
