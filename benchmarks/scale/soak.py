@@ -42,7 +42,7 @@ DELAY = 3_600  # seconds that messages may be late
 MEASUREMENTS = Path(__file__).with_suffix(".csv")
 PICTURE = Path(__file__).parents[2] / "docs" / "pictures" / "soak.png"
 MINUTE = 60
-SIZE = (400, 120)  # of a panel of the picture, in pixels
+SIZE = (380, 110)  # of a panel of the picture, in pixels
 
 
 @dataclass(frozen=True, slots=True)
